@@ -231,6 +231,17 @@ CHECKS: dict[str, Callable[..., Any]] = {
 }
 
 
+def check_final_norm(kwargs: dict[str, Any]) -> None:
+    """Raises if the pooling needs a normalisation that the model does not have."""
+    if kwargs["pool"] == "average_then_norm" and not kwargs["final_norm"]:
+        raise ArgumentError(
+            '`pool="average_then_norm"` needs a normalisation. Received: '
+            'final_norm=False. Choose `pool="average"`.',
+            "pool",
+            "final_norm",
+        )
+
+
 def checked_by_name(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of a builder after the checks in `CHECKS`."""
     return {k: CHECKS[k](k, v) if k in CHECKS else v for k, v in kwargs.items()}

@@ -32,6 +32,7 @@ def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
         "positions": "tokens",
         "representation_size": None,
         "partial_patches": False,
+        "final_norm": True,
     }
     checked = check_arguments({**kwargs, **fixed})
     return {key: checked[key] for key in kwargs}

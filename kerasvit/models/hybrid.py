@@ -39,6 +39,7 @@ FIXED = {
     "positions": "tokens",
     "layer_scale": None,
     "partial_patches": False,
+    "final_norm": True,
 }
 
 

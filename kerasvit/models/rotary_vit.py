@@ -27,7 +27,7 @@ from kerasvit.layers import (
 from kerasvit.layers.rotation import COORDINATES, ORDERS, PAIRS
 
 from .builder import builder
-from .checks import integer, multiple_of, sizes_of
+from .checks import check_final_norm, integer, multiple_of, sizes_of
 from .encoder import SIZES, drop_rates, pooled, position_embedding, prefixed
 from .image_model import ImageModel, head, image_input
 from .variant import rows_of
@@ -69,6 +69,7 @@ def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
             "pool",
             "class_token",
         )
+    check_final_norm(kwargs)
     checked["rotary"] = _rotary(kwargs["rotary"])
     stride = {"stride": kwargs["patch_size"], "what": "the patch size"}
     sizes = sizes_of(kwargs, functools.partial(multiple_of, **stride))

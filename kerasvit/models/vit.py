@@ -18,7 +18,7 @@ from kerasvit.layers import (
 )
 
 from .builder import builder
-from .checks import at_least_one, integer, multiple_of, sizes_of
+from .checks import at_least_one, check_final_norm, integer, multiple_of, sizes_of
 from .encoder import SIZES, encoder, pooled, position_embedding, prefixed
 from .image_model import ImageModel, head, image_input
 from .variant import rows_of
@@ -27,6 +27,7 @@ CHOICES = {
     "pool": ("token", "average", "average_then_norm", "attention"),
     "positions": ("tokens", "patches", "sincos2d"),
     "class_token": (True, False, None),
+    "final_norm": (True, False),
 }
 
 
@@ -49,6 +50,7 @@ def check_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
             "pool",
             "class_token",
         )
+    check_final_norm(kwargs)
     fitting = at_least_one if kwargs["partial_patches"] else multiple_of
     stride = {"stride": kwargs["patch_size"], "what": "the patch size"}
     return {**checked, **sizes_of(kwargs, functools.partial(fitting, **stride))}
@@ -73,6 +75,7 @@ def VisionTransformer(
     representation_size: int | None = None,
     patch_bias: bool = True,
     pre_norm: bool = False,
+    final_norm: bool = True,
     qkv_bias: bool = True,
     layer_scale: float | None = None,
     mlp: str = "plain",
@@ -118,6 +121,7 @@ def VisionTransformer(
             paper's pre-logits; None: no such layer.
         patch_bias: Whether the embedding of the patches has a bias; CLIP's has none.
         pre_norm: Whether the tokens are normalised before the first block, as in CLIP.
+        final_norm: Whether they are normalised after the last one; not in RADIO.
         qkv_bias: Whether query, key and value have a bias.
         layer_scale: Initial value of learned scales of the residual branches (arXiv
             2103.17239); None: no scales.
@@ -173,6 +177,7 @@ def VisionTransformer(
         x,
         pool,
         prefix,
+        final_norm=final_norm,
         epsilon=epsilon,
         num_heads=num_heads,
         mlp_dim=mlp_dim,

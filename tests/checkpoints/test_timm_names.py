@@ -59,8 +59,8 @@ def test_arguments_win_over_the_name():
     [
         ({"architecture": "vit_base_patch16_rpn_224"}, "after the branches"),
         ({"architecture": "aimv2_large_patch14_224"}, "SwiGLU"),
-        ({"architecture": "vit_base_patch16_rope_ape_224"}, "rotary"),
-        ({"architecture": "vit_base_patch16_dinov3"}, "rotary"),
+        ({"architecture": "vit_base_patch16_sapiens2"}, "grouped queries"),
+        ({"architecture": "beit3_base_patch16_224"}, "inside its branches"),
         ({"architecture": "vit_relpos_base_patch16_224"}, "relative"),
         ({"architecture": "vit_base_patch16_new_224"}, "does not know.*num_heads"),
         ({"model_args": {"norm_layer": "rmsnorm"}}, "arguments norm_layer"),

@@ -11,6 +11,7 @@ import kerasvit
 from kerasvit.checkpoints.config import Config, Shapes
 from kerasvit.checkpoints.sources import timm_names
 from kerasvit.checkpoints.sources.known import TIMM
+from kerasvit.checkpoints.sources.timm_eva import TimmEva
 from recipes.benchmarks.import_timm import import_timm
 from tests.contract import to_numpy
 from tests.random_weights import randomised
@@ -18,6 +19,8 @@ from tests.random_weights import randomised
 pytestmark = pytest.mark.slow
 
 VIT = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24}
+EVA02 = {"temperature": 10_000.0, "coordinates": "index", "reference": [2, 2]}
+EVA02 |= {"pairs": "neighbours"}
 HYBRID = {**VIT, "patch_size": 2, "resnet_depths": []}
 # timm's Mixers and BiTs have widths and depths by name: these are the cheapest.
 MIXER = {"patch_size": 32, "width": 512, "depth": 8}
@@ -79,6 +82,47 @@ MODELS = {
     "BEiT, class token": (
         kerasvit.BEiTTransformer,
         {**VIT, "pool": "token", "position_bias": "none", "absolute_positions": True},
+    ),
+    "DINOv3": (
+        kerasvit.RotaryVisionTransformer,
+        {**VIT, "register_tokens": 4, "qkv_bias": False, "layer_scale": 1e-5},
+    ),
+    "EVA-02": (
+        kerasvit.RotaryVisionTransformer,
+        {
+            **VIT,
+            "pool": "average_then_norm",
+            "positions": "tokens",
+            "rotary": EVA02,
+            "key_bias": False,
+            "mlp": "swiglu",
+            "mlp_norm": True,
+        },
+    ),
+    "EVA-02-CLIP, enormous": (
+        kerasvit.RotaryVisionTransformer,
+        {**VIT, "positions": "tokens", "rotary": None, "branch_norm": "after"},
+    ),
+    "Perception Encoder": (
+        kerasvit.RotaryVisionTransformer,
+        {
+            **VIT,
+            "pool": "attention",
+            "pool_heads": 4,
+            "positions": "tokens",
+            "rotary": {**EVA02, "order": "xy", "offset": 1.0},
+            "pre_norm": True,
+            "patch_bias": False,
+            "epsilon": 1e-5,
+        },
+    ),
+    "RoPE-ViT, mixed": (
+        kerasvit.RotaryVisionTransformer,
+        {
+            **VIT,
+            "positions": "patches",
+            "rotary": {**EVA02, "reference": None, "mixed": True},
+        },
     ),
     "hybrid": (kerasvit.HybridVisionTransformer, HYBRID),
     "hybrid, average": (
@@ -191,6 +235,24 @@ def test_timm_loads_and_saves_our_folders(timm, name, tmp_path):
         ("vit_tiny_r_s16_p8_224", {"patch_size": 2, "embed_dim": 12, "depth": 1}),
         ("beit_base_patch16_384", {"embed_dim": 24, "depth": 1}),
         ("beitv2_large_patch16_224", {"embed_dim": 32, "depth": 1}),
+        ("vit_small_plus_patch16_dinov3", {"embed_dim": 24, "depth": 2}),
+        ("vit_base_patch16_dinov3_qkvb", {"embed_dim": 48, "depth": 2}),
+        ("vit_giant_patch16_lingbot", {"embed_dim": 96, "depth": 1}),
+        ("eva02_small_patch14_224", {"patch_size": 8, "embed_dim": 24, "depth": 2}),
+        ("eva02_base_patch14_224", {"patch_size": 8, "embed_dim": 48, "depth": 2}),
+        ("eva_giant_patch14_224", {"patch_size": 8, "embed_dim": 64, "depth": 2}),
+        ("eva02_base_patch16_clip_224", {"embed_dim": 48, "depth": 2}),
+        (
+            "eva02_enormous_patch14_clip_224",
+            {"patch_size": 8, "embed_dim": 32, "depth": 2},
+        ),
+        ("vit_pe_core_base_patch16_224", {"embed_dim": 64, "num_heads": 8}),
+        (
+            "vit_pe_lang_large_patch14_448",
+            {"patch_size": 8, "embed_dim": 64, "depth": 2},
+        ),
+        ("vit_small_patch16_rope_mixed_ape_224", {"embed_dim": 24, "depth": 2}),
+        ("vit_base_patch16_rope_reg1_gap_256", {"embed_dim": 48, "depth": 2}),
         ("mixer_s32_224", {"mlp_ratio": (0.02, 0.03)}),
         ("resnetv2_50x1_bit", {"stem_chs": 32, "channels": [128, 256]}),
         (
@@ -291,7 +353,7 @@ def test_arguments_of_timms_plain_vits(timm, monkeypatch):
         gated = kwargs.get("mlp_layer") is timm.layers.SwiGLUPacked
         others = layer is not timm.layers.LayerNorm
         others |= "mlp_layer" in kwargs and not gated
-        if others or UNLIKE & set(kwargs) or not kwargs.get("final_norm", True):
+        if others or UNLIKE & set(kwargs):
             with pytest.raises(kerasvit.CheckpointError, match=f"{name} has"):
                 timm_names.check_supported(config)
             continue
@@ -304,6 +366,8 @@ def test_arguments_of_timms_plain_vits(timm, monkeypatch):
         assert timm_names.no_embed_class(config) == positions, name
     for module in ("eva", "vision_transformer_relpos", "beit"):
         for name in timm.list_models(module=module):
+            if module == "eva" and TimmEva().named(Config(architecture=name)):
+                continue
             with pytest.raises(kerasvit.CheckpointError, match=name):
                 timm_names.check_supported(Config(architecture=name))
 

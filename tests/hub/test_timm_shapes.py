@@ -137,3 +137,18 @@ def test_a_hybrid_with_stages_of_any_width(timm, channels, root, tmp_path):
     again = kerasvit.from_pretrained(tmp_path / "ours")
     assert again.record["kwargs"] == model.record["kwargs"]
     same_logits(again, reference)
+
+
+@pytest.mark.parametrize(
+    ("name", "heads"), [("base_patch16_radio_v3", 12), ("giant_patch16_radio_v3", 24)]
+)
+def test_no_normalisation_after_the_blocks(timm, name, heads, tmp_path):
+    small = {"embed_dim": 4 * heads, "depth": 1, "img_size": 32}
+    reference = save_timm_model(timm, f"vit_{name}", tmp_path, **small)
+    model = kerasvit.from_pretrained(tmp_path)
+    assert model.record["kwargs"]["final_norm"] is False
+    same_logits(model, reference)
+    kerasvit.save_pretrained(model, tmp_path / "ours")
+    same_logits(model, timm_model(timm, tmp_path / "ours"))
+    again = kerasvit.from_pretrained(tmp_path / "ours")
+    assert again.record["kwargs"] == model.record["kwargs"]

@@ -166,6 +166,20 @@ def write(path, entry, *, layout=0, narrow=False, random=True):
         file.truncate(file.tell())
 
 
+def write_zeros(path, tensors):
+    """Writes a .safetensors file of zeros, which take no space on the disk.
+
+    Args:
+        path: Path of the file.
+        tensors: {name: (shape, dtype)}.
+    """
+    with _SparseFile(path, "w") as file:
+        _write_safetensors(
+            file, tensors, lambda name: _pieces(name, *tensors[name], False, False)
+        )
+        file.truncate(file.tell())
+
+
 class _SparseFile(io.FileIO):
     """A file in which blocks of zeros take no space."""
 

@@ -5,57 +5,22 @@ load real files. Only the values are missing: a model is an outline, and a tenso
 read as zeros of its shape.
 """
 
-import keras
-import numpy as np
 import pytest
-from keras.src.backend.common import global_state
 
 import kerasvit
-from kerasvit.checkpoints import Checkpoint
 from kerasvit.hub.manifest import entries
-from kerasvit.loading import find, load
+from kerasvit.loading import find
 from tests.weights import published_files
+from tests.weights.outlines import outlines
 
 SOON = ("ViTTi16/augreg_in21k", "ViTB32/imagenet21k_ft_in1k_384", "MixerS32/gsam")
 SOON += ("BiTR50x1/distilled_in1k_160", "ViTB16/clip_openai", "ViTS14/dinov2_reg4")
 
 
-class Outline:
-    """A model without values; counts what is assigned to each of its variables."""
-
-    def __init__(self, model):
-        self.layers, self.record = model.layers, model.record
-        self.weights = [_Variable(variable) for variable in model.weights]
-
-
-class _Variable:
-    def __init__(self, variable):
-        self.path, self.shape = variable.path, tuple(variable.shape)
-        self.dtype = "float32"
-        self.assigned, self.value = 0, np.ones(1, "float32")  # no zeroed head
-
-    def assign(self, array):
-        assert array.shape == self.shape
-        self.assigned += 1
-
-
-def outlined(build, max_weights, max_variables):
-    """`built_with_zeros`, without the zeros."""
-    with keras.StatelessScope(initialize_variables=False):
-        model = build()
-    # Keras lists these variables and would initialise them in the next scope.
-    global_state.set_global_attribute("uninitialized_variables", [])
-    assert sum(np.prod(w.shape) for w in model.weights) <= max_weights
-    assert len(model.weights) <= max_variables
-    return Outline(model)
-
-
 @pytest.fixture
-def outlines(alike, monkeypatch):
-    monkeypatch.setattr(load, "built_with_zeros", outlined)
-    zeros = np.zeros((), "float32")
-    read = lambda checkpoint, name: np.broadcast_to(zeros, checkpoint.shapes[name])  # noqa: E731
-    monkeypatch.setattr(Checkpoint, "__getitem__", read)
+def without_values(alike):
+    with outlines():
+        yield
 
 
 def cases():
@@ -70,7 +35,7 @@ def cases():
 
 @pytest.mark.parametrize(("entry", "layout"), [*cases()])
 def test_the_names_of_a_published_file_are_mapped(
-    entry, layout, outlines, tmp_path, monkeypatch, caplog
+    entry, layout, without_values, tmp_path, monkeypatch, caplog
 ):
     path = tmp_path / entry.filename
     published_files.write(path, entry, layout=layout, random=False)

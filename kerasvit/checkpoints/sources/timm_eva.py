@@ -23,6 +23,7 @@ from ..key_map import (
 from ..reader import CheckpointError, printable
 from .source import count, names_of_classes
 from .timm import TimmSource, cfg, differing, image_size, model_args, ratio
+from .timm_names import refuse_unlike
 from .timm_vit import GATED, POOLING
 
 _FC2 = "blocks.0.mlp.fc2.weight"
@@ -68,7 +69,6 @@ _HEADS = {
     "enormous": 16,
     "7b": 32,
 }
-# timm's sapiens2 and genlip have grouped queries, RMSNorm and gates of the attention.
 _NAMES = r"eva(02)?_|vit_(\w+_)?(dinov3|lingbot|rope|pe)(_|$)"
 # Arguments that are applied, that the tensors determine, and for training only.
 _ARGUMENTS = {
@@ -182,6 +182,7 @@ def _stated(config: Config) -> dict[str, Any]:
         )
     if not name and not args:
         return {}
+    refuse_unlike(name)
     if name and not re.match(_NAMES, name):
         raise CheckpointError(
             f"timm's {printable(name)} has parts that kerasvit cannot build."

@@ -16,11 +16,13 @@ _HEADS = {
     "vit_base_patch16_gap_224": 16, "vit_base_patch32_plus_256": 14,
     "vit_base_patch16_plus_240": 14, "vit_base_patch16_plus_clip_240": 14,
     "vit_giant_patch14_dinov2": 24, "vit_giant_patch14_reg4_dinov2": 24,
-    "vit_giant_patch14_reg1_tipsv2": 24, "test_vit": 2, "test_vit2": 2,
+    "vit_giant_patch14_reg1_tipsv2": 24, "vit_giant_patch16_radio_v3": 24,
+    "test_vit": 2, "test_vit2": 2,
     # Models with only a size in the name.
     "tiny": 3, "wee": 4, "xsmall": 4, "little": 5, "small": 6, "medium": 8,
     "mediumd": 8, "betwixt": 10, "base": 12, "so150m2": 13, "so150m": 14,
-    "large": 16, "huge": 16, "so400m": 16, "giant": 16, "giantopt": 16, "gigantic": 16,
+    "intern300m": 16, "large": 16, "huge": 16, "so400m": 16, "giant": 16,
+    "giantopt": 16, "gigantic": 16,
 }  # fmt: skip
 _TANH = "(base_patch32|so400m_patch16|giantopt_patch16)_siglip|large_.*siglip.*_512"
 # The same models by (width, patch size, rows of the position table or None for any).
@@ -29,11 +31,11 @@ _TANH_SIZES = {
     (768, 32, None), (1152, 16, None), (1536, 16, None), (1024, 16, 1024),
 }  # fmt: skip
 # Models whose class and register tokens have no rows in the position table.
-_NO_ROWS = r"flexivit|deit3|^(?!.*so150m).*_reg\d"
+_NO_ROWS = r"flexivit|deit3|radio|^(?!.*so150m).*_reg\d"
 
 _WORDS = (
     rf"vit|flexivit|deit3?|eva|test|vit2|{'|'.join(_HEADS)}|patch\d+|\d+|reg\d|gap|map"
-    "|plus|siglip|clip|quickgelu|dinov2|tipsv2|36x1|distilled|miil|sam|dino|in2[12]k"
+    "|plus|siglip|clip|quickgelu|dinov2|tipsv2|radio|v[34]|36x1|distilled|miil|sam|dino|in2[12]k"
     "|in2[12]ft1k"
     r"|r\d*|s\d+|p8"  # hybrids
 )
@@ -43,14 +45,12 @@ _UNLIKE = {
     "_xp_": "parallel branches and RMSNorm",
     "_(pwee|dpwee)_": "parallel branches",
     "_(dwee|dlittle)_": "differential attention",
-    "_(radio|intern300m)_": "no normalisation after its blocks",
-    "eva_giant": "separate biases in attention",
     "aimv2_": "gated MLPs (SwiGLU) and RMSNorm",
     "beit3_": "normalisations inside its branches",
     "test_vit3": "attention pooling that includes the register tokens",
     "test_vit4": "RMSNorm",
     "relpos_": "biases for relative positions",
-    "_(rope|dinov3|pe|lingbot|sapiens2)_|eva02": "rotary position embeddings",
+    "_sapiens2_": "grouped queries, RMSNorm and gates of the attention",
 }
 # Arguments that are applied, that the tensors determine, and for training only.
 _ARGUMENTS = {
@@ -84,11 +84,7 @@ def check_supported(config: Config) -> None:
         )
     if not name:
         return
-    for pattern, what in _UNLIKE.items():
-        if re.search(pattern, name + "_"):
-            raise CheckpointError(
-                f"timm's {shown} has {what}: kerasvit cannot build it."
-            )
+    refuse_unlike(name)
     if not all(re.fullmatch(_WORDS, word) for word in name.split("_")):
         raise CheckpointError(
             f"kerasvit does not know timm's {shown}, and the tensors do not determine "
@@ -96,6 +92,19 @@ def check_supported(config: Config) -> None:
             "into a folder without config.json and build its variant, with "
             "`num_heads` and `activation` if they differ."
         )
+
+
+def refuse_unlike(name: str) -> None:
+    """Raises if timm's model of this name is known to have parts of its own.
+
+    Raises:
+        CheckpointError: It has; the message names the part.
+    """
+    for pattern, what in _UNLIKE.items():
+        if re.search(pattern, name + "_"):
+            raise CheckpointError(
+                f"timm's {printable(name)} has {what}: kerasvit cannot build it."
+            )
 
 
 def heads(config: Config) -> int | None:
