@@ -22,8 +22,11 @@ from .transforms import default_transform, stated_transform, with_normalization
 # Layers whose tensors depend on the number of classes.
 HEADS = ("head", "head_distillation")
 # Arguments of which a model of a variant can have any value: sizes that its user
-# chooses, and values that training uses or learns.
-_FREE = ("image_size", "num_classes", "layer_scale", "stochastic_depth")
+# chooses, in what versions of a model differ, and values that training uses or learns.
+_FREE = (
+    *("num_classes", "register_tokens", "qkv_bias", "layer_scale"),
+    "stochastic_depth",
+)
 
 
 @dataclass(frozen=True)
@@ -420,8 +423,8 @@ def fits(variant: VariantLike, values: dict[str, Any]) -> bool:
     """Returns whether the arguments that files state fit a variant.
 
     Numbers that the files do not state fit. An argument that replaces a default of the
-    builder must be stated and equal; of `image_size`, `num_classes`, `layer_scale` and
-    `stochastic_depth` any value fits.
+    builder must be stated and equal; of `num_classes`, `register_tokens`, `qkv_bias`,
+    `layer_scale` and `stochastic_depth` any value fits, and any image size.
 
     Args:
         variant: `Variant` to compare with.
@@ -431,11 +434,12 @@ def fits(variant: VariantLike, values: dict[str, Any]) -> bool:
     replaced = {k: v for k, v in variant.arguments.items() if k not in numbers}
     if any(values.get(key, number) != number for key, number in numbers.items()):
         return False
-    for key, value in replaced.items():
-        stated = values.get(key)
-        if stated is None or (key not in _FREE and stated != value):
-            return False
-    return True
+    replaced.pop("image_size", None)
+    return all(
+        key in values
+        and (values[key] == value or (key in _FREE and values[key] is not None))
+        for key, value in replaced.items()
+    )
 
 
 def explain_mismatch(
