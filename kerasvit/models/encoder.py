@@ -21,12 +21,20 @@ from kerasvit.layers import (
 from kerasvit.types import Tensor
 
 # Table 1 of the paper; Ti and S from Steiner et al. 2022, arXiv 2106.10270; So400M from
-# Alabdulmohsin et al. 2023, arXiv 2305.13035; g of DINOv2, arXiv 2304.07193.
+# Alabdulmohsin et al. 2023, arXiv 2305.13035; g of DINOv2, arXiv 2304.07193; those from
+# Wee to So150MDeep are timm's (wee, little, medium, mediumd, betwixt, so150m, so150m2).
 SIZES = {
     "Ti": {"width": 192, "depth": 12, "num_heads": 3, "mlp_dim": 768},
     "S": {"width": 384, "depth": 12, "num_heads": 6, "mlp_dim": 1536},
     "B": {"width": 768, "depth": 12, "num_heads": 12, "mlp_dim": 3072},
     "L": {"width": 1024, "depth": 24, "num_heads": 16, "mlp_dim": 4096},
+    "Wee": {"width": 256, "depth": 14, "num_heads": 4, "mlp_dim": 1280},
+    "Little": {"width": 320, "depth": 14, "num_heads": 5, "mlp_dim": 1792},
+    "M": {"width": 512, "depth": 12, "num_heads": 8, "mlp_dim": 2048},
+    "MDeep": {"width": 512, "depth": 20, "num_heads": 8, "mlp_dim": 2048},
+    "Betwixt": {"width": 640, "depth": 12, "num_heads": 10, "mlp_dim": 2560},
+    "So150M": {"width": 896, "depth": 18, "num_heads": 14, "mlp_dim": 2304},
+    "So150MDeep": {"width": 832, "depth": 21, "num_heads": 13, "mlp_dim": 2176},
     "So400M": {"width": 1152, "depth": 27, "num_heads": 16, "mlp_dim": 4304},
     "H": {"width": 1280, "depth": 32, "num_heads": 16, "mlp_dim": 5120},
     "g": {"width": 1536, "depth": 40, "num_heads": 24, "mlp_dim": 4096},

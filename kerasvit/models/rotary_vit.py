@@ -278,11 +278,15 @@ _GATED = {**_DINOV3, "mlp": "swiglu"}
 _HUGE = {"width": 1280, "depth": 32, "num_heads": 20, "mlp_dim": 5120}
 _7B = {"width": 4096, "depth": 40, "num_heads": 32, "mlp_dim": 8192}
 
+_QV_BIAS = {"qkv_bias": True, "key_bias": False}
+
+DINOv3Ti16 = _rotary_vit("DINOv3Ti16", 5_682_664, 1.74, SIZES["Ti"], _DINOV3, _QV_BIAS)
 DINOv3S16 = _rotary_vit("DINOv3S16", 21_971_944, 6.25, SIZES["S"], _DINOV3)
 DINOv3SPlus16 = _rotary_vit("DINOv3SPlus16", 29_068_264, 8.09, SIZES["S"], _GATED)
 DINOv3B16 = _rotary_vit("DINOv3B16", 86_410_216, 23.58, SIZES["B"], _DINOV3)
 DINOv3L16 = _rotary_vit("DINOv3L16", 304_104_424, 82.37, SIZES["L"], _DINOV3)
 DINOv3HPlus16 = _rotary_vit("DINOv3HPlus16", 841_790_440, 224.78, _HUGE, _GATED)
+DINOv3g16 = _rotary_vit("DINOv3g16", 1_136_010_216, 304.25, SIZES["g"], _GATED)
 DINOv37B16 = _rotary_vit("DINOv37B16", 6_720_127_976, 1774.67, _7B, _GATED)
 
 # Table 2 of EVA-02; g of arXiv 2211.07636, whose blocks are those of a plain ViT.
@@ -297,6 +301,7 @@ _EVA02: dict[str, Any] = {
     **_EVA,
     "mlp": "swiglu",
     "rotary": {
+        **ROTARY,
         "temperature": 10_000.0,
         "coordinates": "index",
         "reference": [16, 16],
@@ -305,29 +310,63 @@ _EVA02: dict[str, Any] = {
 }
 _EVA_G = {"width": 1408, "depth": 40, "num_heads": 16, "mlp_dim": 6144}
 
-EVA02Ti14 = _rotary_vit(
-    "EVA02Ti14", 5_695_144, 1.70, {**SIZES["Ti"], "mlp_dim": 512}, _EVA02
-)
-EVA02S14 = _rotary_vit(
-    "EVA02S14", 22_006_120, 6.12, {**SIZES["S"], "mlp_dim": 1024}, _EVA02
-)
-EVA02B14 = _rotary_vit(
-    "EVA02B14",
-    86_527_720,
-    23.16,
-    {**SIZES["B"], "mlp_dim": 2048},
-    _EVA02,
-    mlp_norm=True,
-)
-EVA02L14 = _rotary_vit(
-    "EVA02L14",
-    304_293_800,
-    81.00,
-    {**SIZES["L"], "mlp_dim": 2730},
-    _EVA02,
-    mlp_norm=True,
-)
+_TI = {**SIZES["Ti"], "mlp_dim": 512}
+_S = {**SIZES["S"], "mlp_dim": 1024}
+_B = {**SIZES["B"], "mlp_dim": 2048, "mlp_norm": True}
+_L = {**SIZES["L"], "mlp_dim": 2730, "mlp_norm": True}
+
+EVA02Ti14 = _rotary_vit("EVA02Ti14", 5_695_144, 1.70, _TI, _EVA02)
+EVA02S14 = _rotary_vit("EVA02S14", 22_006_120, 6.12, _S, _EVA02)
+EVA02B14 = _rotary_vit("EVA02B14", 86_527_720, 23.16, _B, _EVA02)
+EVA02L14 = _rotary_vit("EVA02L14", 304_293_800, 81.00, _L, _EVA02)
 EVAg14 = _rotary_vit("EVAg14", 1_012_555_112, 267.03, _EVA_G, _EVA)
+
+# Table 4 of EVA-02, and EVA-CLIP, arXiv 2303.15389.
+_CLIP = {**_EVA, "pool": "token"}
+_CLIP02 = {**_EVA02, "pool": "token", "attention_norm": True}
+_E = {"width": 1792, "depth": 64, "num_heads": 16, "mlp_dim": 15_360}
+_AFTER = {**_CLIP, "branch_norm": "after"}
+
+EVA02CLIPB16 = _rotary_vit(
+    "EVA02CLIPB16", 86_638_312, 17.56, _B, _CLIP02, {"patch_size": 16}
+)
+EVA02CLIPL14 = _rotary_vit("EVA02CLIPL14", 304_342_952, 81.00, _L, _CLIP02)
+EVA02CLIPE14 = _rotary_vit("EVA02CLIPE14", 4_350_513_896, 1132.16, _E, _AFTER)
+EVACLIPg14 = _rotary_vit("EVACLIPg14", 1_012_555_112, 267.03, _EVA_G, _CLIP)
+
+# RoPE-ViT, arXiv 2403.13298, and timm's `vit_*_rope_reg*`.
+_AXIAL: dict[str, Any] = {
+    "patch_size": 16,
+    "layer_scale": 1e-5,
+    "rotary": {**ROTARY, "coordinates": "index", "order": "xy", "pairs": "neighbours"},
+}
+_MIXED = {**_AXIAL, "rotary": {**_AXIAL["rotary"], "temperature": 10.0, "mixed": True}}
+_AVERAGE = {
+    **_AXIAL,
+    **_QV_BIAS,
+    "image_size": 256,
+    "pool": "average_then_norm",
+    "class_token": False,
+    "register_tokens": 1,
+    "rotary": _EVA02["rotary"],
+}
+_NO_BIAS = {"qkv_bias": False, "key_bias": True}
+_FOUR = {"register_tokens": 4}
+
+RoPEAxialViTS16 = _rotary_vit("RoPEAxialViTS16", 21_984_232, 4.60, SIZES["S"], _AXIAL)
+RoPEAxialViTB16 = _rotary_vit("RoPEAxialViTB16", 86_434_792, 17.56, SIZES["B"], _AXIAL)
+RoPEAxialViTL16 = _rotary_vit("RoPEAxialViTL16", 304_174_056, 61.55, SIZES["L"], _AXIAL)
+RoPEMixedViTS16 = _rotary_vit("RoPEMixedViTS16", 21_988_840, 4.60, SIZES["S"], _MIXED)
+RoPEMixedViTB16 = _rotary_vit("RoPEMixedViTB16", 86_444_008, 17.56, SIZES["B"], _MIXED)
+RoPEMixedViTL16 = _rotary_vit("RoPEMixedViTL16", 304_198_632, 61.55, SIZES["L"], _MIXED)
+RoPEViTM16 = _rotary_vit("RoPEViTM16", 38_743_016, 10.61, SIZES["M"], _AVERAGE)
+RoPEViTMDeep16 = _rotary_vit(
+    "RoPEViTMDeep16", 63_945_704, 17.62, SIZES["MDeep"], _AVERAGE, _NO_BIAS
+)
+RoPEViTBetwixt16 = _rotary_vit(
+    "RoPEViTBetwixt16", 60_226_920, 16.50, SIZES["Betwixt"], {**_AVERAGE, **_FOUR}
+)
+RoPEViTB16 = _rotary_vit("RoPEViTB16", 86_425_576, 23.20, SIZES["B"], _AVERAGE)
 
 # The Perception Encoder's core pools by attention. The outputs of its spatial and
 # language encoders are not normalised; see timm's `vit_pe_*`.
@@ -393,10 +432,16 @@ __all__ = [
     "DINOv3L16",
     "DINOv3S16",
     "DINOv3SPlus16",
+    "DINOv3Ti16",
+    "DINOv3g16",
     "EVA02B14",
+    "EVA02CLIPB16",
+    "EVA02CLIPE14",
+    "EVA02CLIPL14",
     "EVA02L14",
     "EVA02S14",
     "EVA02Ti14",
+    "EVACLIPg14",
     "EVAg14",
     "PECoreB16",
     "PECoreG14",
@@ -410,4 +455,14 @@ __all__ = [
     "PESpatialL14",
     "PESpatialS16",
     "PESpatialTi16",
+    "RoPEAxialViTB16",
+    "RoPEAxialViTL16",
+    "RoPEAxialViTS16",
+    "RoPEMixedViTB16",
+    "RoPEMixedViTL16",
+    "RoPEMixedViTS16",
+    "RoPEViTB16",
+    "RoPEViTBetwixt16",
+    "RoPEViTM16",
+    "RoPEViTMDeep16",
 ]

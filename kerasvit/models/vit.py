@@ -204,26 +204,42 @@ ViTL16 = _vit("ViTL16", 304_326_632, 61.55, SIZES["L"], patch_size=16)
 ViTL14 = _vit("ViTL14", 304_203_752, 81.01, SIZES["L"], patch_size=14)
 ViTSo400M16 = _vit("ViTSo400M16", 413_735_896, 83.57, SIZES["So400M"], patch_size=16)
 ViTSo400M14 = _vit("ViTSo400M14", 413_597_656, 109.93, SIZES["So400M"], patch_size=14)
+ViTWee16 = _vit("ViTWee16", 13_400_296, 2.85, SIZES["Wee"], patch_size=16)
+ViTLittle16 = _vit("ViTLittle16", 22_487_208, 4.69, SIZES["Little"], patch_size=16)
+ViTM16 = _vit("ViTM16", 38_837_736, 7.99, SIZES["M"], patch_size=16)
+ViTMDeep16 = _vit("ViTMDeep16", 64_056_808, 13.27, SIZES["MDeep"], patch_size=16)
+ViTBetwixt16 = _vit("ViTBetwixt16", 60_343_400, 12.31, SIZES["Betwixt"], patch_size=16)
+ViTSo150M16 = _vit("ViTSo150M16", 134_072_424, 27.42, SIZES["So150M"], patch_size=16)
+ViTSo150MDeep16 = _vit(
+    "ViTSo150MDeep16", 136_027_112, 27.92, SIZES["So150MDeep"], patch_size=16
+)
 ViTH14 = _vit("ViTH14", 632_045_800, 167.3, SIZES["H"], patch_size=14)
 GIANT = {**SIZES["g"], "mlp": "swiglu", "layer_scale": 1e-5}
 ViTg14 = _vit("ViTg14", 1_136_306_664, 299.39, GIANT, patch_size=14)
 
 __all__ = [
     "VisionTransformer",
-    "ViTB8",
     "ViTB14",
     "ViTB16",
     "ViTB32",
-    "ViTg14",
+    "ViTB8",
+    "ViTBetwixt16",
     "ViTH14",
     "ViTL14",
     "ViTL16",
     "ViTL32",
-    "ViTS8",
+    "ViTLittle16",
+    "ViTM16",
+    "ViTMDeep16",
     "ViTS14",
     "ViTS16",
     "ViTS32",
+    "ViTS8",
+    "ViTSo150M16",
+    "ViTSo150MDeep16",
     "ViTSo400M14",
     "ViTSo400M16",
     "ViTTi16",
+    "ViTWee16",
+    "ViTg14",
 ]
