@@ -89,11 +89,16 @@ class Rotation(OwnLayer, keras.layers.Layer):
                 autocast=False,
             )
 
+    @property
+    def _exact(self) -> Any:
+        """Type of the angles: float32, or float64 in a model of that type."""
+        return keras.backend.result_type(self.variable_dtype, "float32")
+
     def call(self, x: Tensor, positions: Tensor) -> Tensor:
         return self.rotate(x, self.turns(positions, x.shape[-1]))
 
     def turns(self, positions: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        """Returns sine and cosine of the angles, (N, heads or 1, d/2), float32."""
+        """Returns sine and cosine of the angles, (N, heads or 1, d/2)."""
         parts = [self._along(positions, axis)[:, None, None] for axis in (0, 1)]
         parts = parts if self.order == "yx" else parts[::-1]
         if self.mixed:
@@ -103,14 +108,14 @@ class Rotation(OwnLayer, keras.layers.Layer):
             steps = size // 4
             found = self.temperature ** -(np.arange(steps) / steps)
             found = found * 2 * np.pi if self.coordinates == "centered" else found
-            found = ops.convert_to_tensor(found, "float32")
+            found = ops.convert_to_tensor(found, self._exact)
             angles = ops.concatenate([part * found for part in parts], axis=-1)
         return ops.sin(angles), ops.cos(angles)
 
     def rotate(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
         """Rotates the heads of tokens, (batch, N, heads, d), by `turns`."""
         sine, cosine = turns
-        exact = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
+        exact = ops.cast(x, self._exact)
         halves = self.pairs == "halves"
         if halves:
             a, b = ops.split(exact, 2, axis=-1)
@@ -125,7 +130,7 @@ class Rotation(OwnLayer, keras.layers.Layer):
 
     def _along(self, positions: Tensor, axis: int) -> Tensor:
         """Returns the coordinates of the tokens along an axis, (N,); 0 of a prefix."""
-        positions = ops.cast(positions, "float32")
+        positions = ops.cast(positions, self._exact)
         index, side = positions[:, axis], positions[:, 2 + axis]
         index, known = index + self.offset, ops.maximum(side, 1.0)
         if self.coordinates == "centered":
