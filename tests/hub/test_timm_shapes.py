@@ -152,3 +152,11 @@ def test_no_normalisation_after_the_blocks(timm, name, heads, tmp_path):
     same_logits(model, timm_model(timm, tmp_path / "ours"))
     again = kerasvit.from_pretrained(tmp_path / "ours")
     assert again.record["kwargs"] == model.record["kwargs"]
+
+
+def test_eva_large_is_a_plain_vit(timm, tmp_path):
+    small = {"patch_size": 8, "img_size": 32, "embed_dim": 32, "depth": 1}
+    reference = save_timm_model(timm, "eva_large_patch14_196", tmp_path, **small)
+    model = kerasvit.from_pretrained(tmp_path)
+    assert model.record["builder"] == "VisionTransformer"
+    same_logits(model, reference)

@@ -69,7 +69,7 @@ _HEADS = {
     "enormous": 16,
     "7b": 32,
 }
-_NAMES = r"eva(02)?_|vit_(\w+_)?(dinov3|lingbot|rope|pe)(_|$)"
+_NAMES = r"eva(02|_giant)_|vit_(\w+_)?(dinov3|lingbot|rope|pe)(_|$)"
 # Arguments that are applied, that the tensors determine, and for training only.
 _ARGUMENTS = {
     *("use_rot_pos_emb", "rope_type", "rope_temperature", "rope_grid_offset"),
