@@ -1,10 +1,14 @@
-"""Maps the activations of ViT's and BEiT's original code to layers."""
+"""Maps the activations of the original code of ViT, BEiT and EVA to layers."""
 
 import re
 
 import numpy as np
 
-from kerasvit.models import BEiTTransformer, VisionTransformer
+from kerasvit.models import (
+    BEiTTransformer,
+    RotaryVisionTransformer,
+    VisionTransformer,
+)
 
 from .family import Family
 
@@ -85,3 +89,4 @@ FAMILIES |= {
     kind: Family(BEiTTransformer, nothing, _tap, _layout)
     for kind in ("timm_beit", "hf_beit", "hf_data2vec")
 }
+FAMILIES["timm_eva"] = Family(RotaryVisionTransformer, nothing, _tap, _layout)
