@@ -20,6 +20,10 @@ _OURS = "---\n# Written by kerasvit, "
 _OF_FILES = ("library_name", "base_model_relation")
 _RESULTS = ("metrics", "model-index")
 _LICENCE = ("license", "license_name", "license_link")
+# Licences that the Hub calls "other", with the addresses of their texts.
+_OTHER = {
+    "dinov3-license": "https://ai.meta.com/resources/models-and-libraries/dinov3-license/",
+}
 # Parts of a generated text that a copy renews, where they stand in a line of their own.
 # A text without its first lines of code is not generated.
 _CODE = r"```python\nimport kerasvit\n\nmodel = kerasvit\.[\s\S]*?\n```"
@@ -148,7 +152,8 @@ def write_card(
     metadata, copied, whole = _split(loaded.text) if loaded else ({}, "", True)
     own, given = _metadata(record, name, facts)
     known = own | _copied(metadata, own, facts, loaded)
-    license = given.get("license") or known.get("license")
+    stated = given if given.get("license") else known
+    license = stated.get("license_name") or stated.get("license")
     parts = _parts(record, name, facts, license)
     generated = "\n\n".join(parts.values())
     in_place = loaded is not None and before == _encoded(loaded.text)
@@ -320,11 +325,11 @@ def _metadata(record: dict, name: str, facts: Facts) -> tuple[Metadata, Metadata
             *(["lora"] if facts.adapters else []),
         ],
         "base_model_relation": "adapter" if facts.alone and _repository(source) else "",
-        "license": base.get("license"),
+        **_licence(base.get("license")),
         "base_model": _repository(source),
     }
     given: Metadata = {
-        "license": facts.license,
+        **_licence(facts.license),
         "base_model": facts.base_model,
         "datasets": facts.datasets,
         "metrics": list(facts.metrics or ()),
@@ -336,6 +341,14 @@ def _metadata(record: dict, name: str, facts: Facts) -> tuple[Metadata, Metadata
         {key: value for key, value in known.items() if value},
         {key: value for key, value in given.items() if value},
     )
+
+
+def _licence(license: str | None) -> Metadata:
+    """Returns the metadata that the Hub has for a licence."""
+    if license not in _OTHER:
+        return {"license": license}
+    link = {"license_name": license, "license_link": _OTHER[license]}
+    return {"license": "other", **link}
 
 
 def _repository(source: str | None) -> str | None:

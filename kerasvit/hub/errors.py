@@ -99,9 +99,16 @@ def explain_download(
         )
     if name == ADAPTERS:
         without = ": it holds no adapters of LoRA. Load a model with from_pretrained."
+    consent = f"asks for your consent: give it at {where}, and log in with `hf auth "
+    consent += "login`."
+    if repository.lower().startswith("facebook/dinov3"):
+        consent += (
+            " timm has copies that are open, such as "
+            "hf://timm/vit_base_patch16_dinov3.lvd1689m: "
+            'kerasvit.list_weights("DINOv3") lists them.'
+        )
     explanations = {  # the first that fits
-        errors.GatedRepoError: f"asks for your consent: give it at {where}, and log in "
-        "with `hf auth login`.",
+        errors.GatedRepoError: consent,
         errors.RepositoryNotFoundError: absent,
         errors.RevisionNotFoundError: f"has no revision {revision!r}.",
         errors.LocalEntryNotFoundError: f"is not in the cache, and {silent} {by_hand}",

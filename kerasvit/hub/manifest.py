@@ -12,6 +12,8 @@ from .servers import name_behind
 
 MANIFEST = Path(__file__).with_name("manifest.json")
 FORMAT_VERSION = 1
+# Names of methods with models of their own: the beginnings of those models' names.
+CLASSES = ("DINOv3", "EVA02", "EVA", "PE", "RoPE", "BEiT", "Swin", "Mixer")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,8 +195,27 @@ def call_of(repository: str) -> str | None:
     return None
 
 
+def _of_another_class(model: str, tag: str) -> str | None:
+    """Returns the explanation that a tag names classes of models, or None."""
+    word = tag.lower().replace("-", "_").split("_")[0]
+    start = next((name for name in CLASSES if name.lower() == word), None)
+    models = dict.fromkeys(entry.model for entry in entries())
+    named = [name for name in models if start and name.startswith(start)]
+    if not named or model.startswith(str(start)):
+        return None
+    size = model.removeprefix("ViT").removeprefix("DeiT")
+    fitting = [name for name in named if name.endswith(size)] or named
+    calls = [f'kerasvit.{each}("{next(iter(published(each)))}")' for each in fitting]
+    return (
+        f"{model} has no weights {tag!r}: {start} is another architecture. Build "
+        f"{' or '.join(calls)}."
+    )
+
+
 def explain_tag(model: str, tag: str) -> str:
     """Returns the explanation that a variant has no weights with a tag."""
+    if other := _of_another_class(model, tag):
+        return other
     tags = published(model)
     if not tags:
         return (

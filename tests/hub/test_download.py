@@ -277,6 +277,13 @@ def test_an_unreadable_file_is_an_error(hub, options, message):
         fetch(entry("timm/vit"))
 
 
+def test_dinov3_behind_metas_gate_names_open_copies(hub):
+    hub.add("facebook/dinov3-vitb16-pretrain-lvd1689m", FILES, gated=True)
+    message = r"asks for your consent.*hf://timm/vit_base_patch16_dinov3\.lvd1689m"
+    with pytest.raises(DownloadError, match=message):
+        fetch_repository("facebook/dinov3-vitb16-pretrain-lvd1689m", None)
+
+
 @pytest.mark.parametrize("token", ["hf_valid", "hf_stale", ""])
 def test_a_missing_repository_is_not_a_token_error(hub, monkeypatch, token, caplog):
     hub.tokens = {"hf_valid"}

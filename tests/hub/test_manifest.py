@@ -26,7 +26,8 @@ def test_the_manifest_equals_the_locked_sources():
     assert written == {"format_version": 1, **content}
 
 
-LICENCES = ("apache-2.0", "mit", "cc-by-nc-4.0", "apple-ascl")
+LICENCES = ("apache-2.0", "mit", "cc-by-nc-4.0", "apple-ascl", "dinov3-license")
+LICENCES += ("fair-noncommercial-research-license",)
 
 
 def test_every_entry_is_of_a_variant_and_its_transform_can_be_made():
@@ -72,7 +73,8 @@ def test_an_entry_is_of_a_file_that_its_variant_can_be_in(entry):
     features *= 2 ** (stages - 1) if "depths" in numbers else 1
     heads = 1 + ("Distilled" in entry.model)
     weights = row.parameters + heads * (features + 1) * (entry.classes - 1000)
-    if entry.tag.startswith("siglip"):  # attention pooling with its MLP
+    # Attention pooling with its MLP.
+    if entry.tag.startswith("siglip") and "gap" not in entry.tag:
         mlp_dim = numbers["mlp_dim"]
         weights += 4 * features * (features + 1) + 2 * features * mlp_dim
     least, most = (0.97, 1.03) if (entry.model, entry.tag) not in LARGER else (1, 3.1)
@@ -127,6 +129,35 @@ def test_a_wrong_name_lists_the_right_ones():
         kerasvit.from_pretrained("vitb16/sam")
     with pytest.raises(ValueError, match="must be a name in quotes"):
         kerasvit.list_weights(kerasvit.ViTB16)
+
+
+@pytest.mark.parametrize(
+    ("model", "tag", "calls"),
+    [
+        ("ViTB16", "dinov3", ["DINOv3B16"]),
+        ("ViTL16", "dinov3_sat493m", ["DINOv3L16"]),
+        ("ViTL14", "eva02", ["EVA02L14", "EVA02CLIPL14"]),
+        ("ViTB16", "pe", ["PECoreB16", "PESpatialB16"]),
+        ("ViTS16", "rope", ["RoPEAxialViTS16", "RoPEMixedViTS16"]),
+        ("ViTH14", "DINOv3", ["DINOv3Ti16", "DINOv3S16", "DINOv37B16"]),
+    ],
+)
+def test_a_method_with_models_of_its_own_names_them(model, tag, calls):
+    with pytest.raises(ValueError, match=f"{model} has no weights '{tag}': ") as info:
+        getattr(kerasvit, model)(tag)
+    for name in calls:
+        assert f'kerasvit.{name}("' in str(info.value)
+    with pytest.raises(ValueError, match=f"kerasvit.{calls[0]}"):
+        kerasvit.from_pretrained(f"{model}/{tag}")
+
+
+def test_licences_differ_between_the_weights_of_a_variant():
+    licences = {tag: each.license for tag, each in published("DINOv3B16").items()}
+    assert licences["lvd1689m"] == "dinov3-license"
+    assert licences["eupe"] == "fair-noncommercial-research-license"
+    assert licences["lingbot"] == "apache-2.0"
+    assert published("PECoreB16")["fb"].license == "apache-2.0"
+    assert "dinov3-license" in repr(kerasvit.list_weights("DINOv3B16"))
 
 
 @pytest.mark.parametrize("wrong", ["augreg.in21k", "sam.v2", "vit_b16"])

@@ -269,6 +269,21 @@ def test_licence_and_source_of_foreign_weights_go_along(logged_in, tmp_path):
     assert 'license: "cc-by-nc-4.0"\nbase_model: "timm/tiny-vit"' in page
 
 
+@pytest.mark.parametrize("stated", [None, "dinov3-license"])
+def test_a_licence_that_the_hub_does_not_list(stated, tmp_path):
+    model = small()
+    if not stated:
+        model.record["base"] = {"source": "timm/x", "license": "dinov3-license"}
+    kerasvit.save_pretrained(model, tmp_path, license=stated)
+    page = (tmp_path / "README.md").read_text()
+    assert 'license: "other"\nlicense_name: "dinov3-license"\nlicense_link: ' in page
+    assert "Licence: dinov3-license." in page
+    kerasvit.save_pretrained(kerasvit.from_pretrained(tmp_path), tmp_path / "again")
+    again = (tmp_path / "again/README.md").read_text()
+    assert 'license_name: "dinov3-license"' in again
+    assert "Licence: dinov3-license." in again
+
+
 def test_the_page(logged_in):
     options = {"license": "mit", "base_model": "timm/vit", "datasets": ["me/insects"]}
     options["training"] = {"method": "SAM, rho 0.1", "notes": "a | b\nc", "epochs": 30}

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+import kerasvit
 from tests.weights.published.lists import unfold
 from weights.names import name_of
 
@@ -22,7 +23,6 @@ LABELS = Path(__file__).parents[2] / "kerasvit" / "imagenet1k.txt"
 BLOCK = 1_000_003  # random numbers that are repeated; odd, so that rows differ
 LARGE = 1_000_000_000  # bytes; of larger files, a narrow copy is served
 DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8"}
-HEADS = {1024: 16, 1152: 16, 1280: 16, 1536: 24}  # {width: heads}
 ZEROS = bytes(1 << 20)
 # transformers' ViTImageProcessor, as in google/vit-large-patch16-224.
 PROCESSOR = {"do_normalize": True, "do_resize": True, "resample": 2}
@@ -85,13 +85,10 @@ def narrow_lines(lines):
         sizes = [int(size) for size in re.search(root, text)[1].split()]
         factor, skipped = max(sizes[0], sizes[-1]) // 64, ()
     else:
-        # The table of 1,024 positions of as many entries has the size {rows} twice.
-        text = text.replace(
-            "pos_embed F32 1 {rows} {rows}", "pos_embed F32 1 {rows} 1024"
-        )
+        # 1,024 positions or classes of as many entries have {rows} or {classes} twice.
+        text = re.sub(r"(pos_embed F32 1 \{rows\}) \{rows\}", r"\1 1024", text)
+        text = re.sub(r"(head.weight F32 \{classes\}) \{classes\}", r"\1 1024", text)
         lines = text.splitlines()
-        table = re.search(r"pos\S*embed\S* F32 1 (?:\S+) (\d+)", text)
-        assert int(table[1]) in HEADS
         factor = 4
         skipped = ("patch_embed.backbone", "block", "conv_root", "gn_root")
 
@@ -124,14 +121,14 @@ def json_files(entry, narrow=False):
         return {}
     config = dict(_json("configs.json")[name_of(entry)])
     if narrow and entry.format == "transformers":
-        config |= {"num_attention_heads": HEADS[config["hidden_size"]] // 4}
-        for key in ("hidden_size", "intermediate_size"):
+        for key in ("num_attention_heads", "hidden_size", "intermediate_size"):
             config[key] //= 4
     elif narrow and config["architecture"].startswith("resnetv2"):
         name = config["architecture"]
         config["architecture"] = re.sub(r"x\d_bit", "x1_bit", name)
     elif narrow:
-        width, heads = config["num_features"], HEADS[config["num_features"]]
+        width = config["num_features"]
+        heads = getattr(kerasvit, entry.model).numbers["num_heads"]
         config["num_features"] = width // 4
         config["model_args"] = {"embed_dim": width // 4, "num_heads": heads // 4}
     files = {"config.json": config}

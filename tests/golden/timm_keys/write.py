@@ -17,8 +17,18 @@ from recipes.benchmarks.import_timm import import_timm
 
 FOLDER = Path(__file__).parent
 SO400M = {"img_size": 224, "class_token": True, "global_pool": "token"}
+# Sizes of which timm has models of other kinds only.
+PLAIN = {**SO400M, "reg_tokens": 0, "init_values": 0, "no_embed_class": False}
+PLAIN |= {"qkv_bias": True, "fc_norm": False}
 # timm's own model where it has one by that name; else one of its models with arguments.
 NAMES = {
+    "ViTWee16": ("vit_wee_patch16_reg1_gap_256", PLAIN),
+    "ViTLittle16": ("vit_little_patch16_reg4_gap_256", PLAIN),
+    "ViTM16": ("vit_medium_patch16_reg4_gap_256", PLAIN),
+    "ViTMDeep16": ("vit_mediumd_patch16_reg4_gap_256", PLAIN),
+    "ViTBetwixt16": ("vit_betwixt_patch16_reg4_gap_256", PLAIN),
+    "ViTSo150M16": ("vit_so150m_patch16_reg4_gap_256", PLAIN),
+    "ViTSo150MDeep16": ("vit_so150m2_patch16_reg1_gap_256", PLAIN),
     "ViTTi16": "vit_tiny_patch16_224",
     "ViTS32": "vit_small_patch32_224",
     "ViTS16": "vit_small_patch16_224",

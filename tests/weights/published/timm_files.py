@@ -13,13 +13,13 @@ DTYPES = {"torch.float32": "F32", "torch.int64": "I64"}
 
 
 def timm_files(source):
-    """Returns ([`File`], config.json) of a repository, "timm/ARCHITECTURE.TAG"."""
+    """Returns ([`File`], config.json) of a repository, "USER/ARCHITECTURE.TAG"."""
     _define_operators()
     import timm
     import torch
     from timm.models._hub import save_config_for_hf
 
-    name = source.removeprefix("timm/")
+    name = source.rpartition("/")[2]
     with torch.device("meta"):
         model = timm.create_model(name, pretrained=False)
     tensors = _tensors(model.state_dict())
