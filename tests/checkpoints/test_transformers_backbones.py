@@ -13,6 +13,7 @@ from kerasvit.checkpoints import Checkpoint
 from kerasvit.checkpoints.sources.transformers_beit import TransformersBEiT
 from kerasvit.checkpoints.sources.transformers_clip import TransformersCLIP
 from kerasvit.checkpoints.sources.transformers_dinov2 import TransformersDinov2
+from kerasvit.checkpoints.sources.transformers_dinov3 import TransformersDinov3
 from tests.contract import check_key_map, to_numpy
 from tests.once import on_last_backend
 
@@ -227,13 +228,42 @@ def test_other_heads_of_a_beit_raise(name, what, tmp_path):
         Checkpoint(tmp_path)
 
 
-def test_a_dinov3_raises(tmp_path):
-    names = ["cls_token", "register_tokens", "patch_embeddings.weight"]
-    names = [f"embeddings.{name}" for name in names]
-    names += ["layer.0.attention.q_proj.weight", "layer.0.layer_scale1.lambda1"]
-    tensors = dict.fromkeys(names, np.ones(3, "float32"))
-    folder(tmp_path, tensors, {"model_type": "dinov3_vit"})
-    with pytest.raises(CheckpointError, match="DINOv3, .* rotary positions"):
+def test_a_dinov3_as_its_state_dict_has_it(tmp_path):
+    named = {
+        f"model.{name}" if name.startswith("layer.") else name: array
+        for name, array in tensors_of("hf_dinov3").items()
+    }
+    folder(tmp_path, named, config_of("hf_dinov3"))
+    expected = kerasvit.from_pretrained(GOLDEN / "hf_dinov3", image_size=16)
+    model = kerasvit.from_pretrained(tmp_path, image_size=16)
+    np.testing.assert_array_equal(features(model), features(expected))
+    kwargs = model.record["kwargs"]
+    assert (kwargs["num_heads"], kwargs["register_tokens"]) == (2, 2)
+    assert kwargs["qkv_bias"] and not kwargs["key_bias"]
+
+
+def test_a_dinov3_is_written_with_timms_names(tmp_path):
+    model = kerasvit.from_pretrained(GOLDEN / "hf_dinov3_gated", image_size=16)
+    kerasvit.save_pretrained(model, tmp_path)
+    again = kerasvit.from_pretrained(tmp_path)
+    assert again.record["kwargs"] == model.record["kwargs"]
+    np.testing.assert_array_equal(features(again), features(model))
+
+
+@pytest.mark.parametrize(
+    ("case", "change"),
+    [
+        ("hf_dinov3", {"value_bias": False}),
+        ("hf_dinov3", {"mlp_bias": False}),
+        ("hf_dinov3", {"hidden_act": "silu"}),
+        ("hf_dinov3_gated", {"hidden_act": "gelu"}),
+    ],
+    ids=str,
+)
+def test_other_dinov3s_raise(case, change, tmp_path):
+    config = {**config_of(case), **change}
+    folder(tmp_path, tensors_of(case), config)
+    with pytest.raises(CheckpointError, match=f"states {next(iter(change))}="):
         Checkpoint(tmp_path)
 
 
@@ -290,6 +320,18 @@ def test_names_of_dinov2_round_trip(changes):
     tensors = check_key_map(key_map, model)
     assert TransformersDinov2().recognises(set(tensors))
     assert {p for n in tensors for p in key_map.find(n)[0]} == names
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"register_tokens": 2, "mlp": "swiglu"}, {"key_bias": False}]
+)
+def test_names_of_dinov3_round_trip(changes):
+    model = kerasvit.RotaryVisionTransformer(
+        **VIT, image_size=16, num_classes=0, layer_scale=1.0, **changes
+    )
+    key_map = TransformersDinov3().key_map(model.record["kwargs"])
+    tensors = check_key_map(key_map, model)
+    assert "layer.0.mlp.down_proj.weight" in tensors
 
 
 @pytest.mark.parametrize(

@@ -89,4 +89,7 @@ FAMILIES |= {
     kind: Family(BEiTTransformer, nothing, _tap, _layout)
     for kind in ("timm_beit", "hf_beit", "hf_data2vec")
 }
-FAMILIES["timm_eva"] = Family(RotaryVisionTransformer, nothing, _tap, _layout)
+FAMILIES |= {
+    kind: Family(RotaryVisionTransformer, nothing, _tap, _layout)
+    for kind in ("timm_eva", "hf_dinov3")
+}

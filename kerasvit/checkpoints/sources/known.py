@@ -27,6 +27,7 @@ from .transformers_bit import TransformersBiT
 from .transformers_clip import TransformersCLIP
 from .transformers_deit import TransformersDeiT
 from .transformers_dinov2 import TransformersDinov2
+from .transformers_dinov3 import TransformersDinov3
 from .transformers_swin import TransformersSwin
 
 
@@ -78,6 +79,7 @@ SOURCES: tuple[Source, ...] = (
     AuthorsPreActResNet(),
     TransformersSwin(),  # before the ViT, whose patches have the same names
     TransformersDinov2(),  # likewise
+    TransformersDinov3(),
     TransformersBEiT(),  # likewise
     TransformersBiT(),
     TransformersViT(),

@@ -13,7 +13,6 @@ import numpy as np
 from ..config import Config, Shapes
 from ..description import Description, TokenGrid
 from ..key_map import KeyMap, Transform, torch_dense, torch_norm, torch_stacked
-from ..reader import CheckpointError
 from .source import count
 from .transformers import (
     PATCHES,
@@ -31,8 +30,6 @@ from .transformers import (
 _BLOCK, _OURS = "encoder.layer.{i}.", "encoder_block_{i}/"
 _REGISTERS = "embeddings.register_tokens"
 _SCALE = "encoder.layer.0.layer_scale1.lambda1"
-# DINOv3 has other names: its patches are the first that differ.
-_ROTARY = "embeddings.patch_embeddings.weight"
 _FC2, _GATED_OUT = (f"encoder.layer.0.mlp.{n}.weight" for n in ("fc2", "weights_out"))
 
 
@@ -42,14 +39,9 @@ class TransformersDinov2(TransformersSource):
     builder = "VisionTransformer"
 
     def recognises(self, names: Set[str]) -> bool:
-        return _ROTARY in names or (PATCHES in names and _SCALE in names)
+        return PATCHES in names and _SCALE in names
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
-        if _ROTARY in shapes:
-            raise CheckpointError(
-                "The file has the names of DINOv3, whose attention has rotary "
-                "positions: kerasvit cannot build it."
-            )
         width, _, patch, _ = shapes.of(PATCHES, 4)
         gated = _GATED_OUT in shapes
         registers = shapes.side(_REGISTERS, 1, 3, default=0)
