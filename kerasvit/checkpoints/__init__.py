@@ -22,10 +22,10 @@ from .model_files import INDEX as INDEX
 from .model_files import INSTEAD_OF_TENSORS as INSTEAD_OF_TENSORS
 from .model_files import found_weights as found_weights
 from .model_files import shard_files as shard_files
+from .open_file import stamp as stamp
 from .reader import REFUSED as REFUSED
 from .reader import CheckpointError as CheckpointError
 from .reader import printable as printable
-from .reader import stamp as stamp
 from .sources import CODE_BASES as CODE_BASES
 from .sources import FORMAT as FORMAT
 from .sources import SOURCES as SOURCES

@@ -10,15 +10,8 @@ import numpy as np
 from .adapter_file import ADAPTERS
 from .config import read_json
 from .folder import CONFIG, TENSORS, former_save
-from .reader import (
-    MAX_TENSORS,
-    REFUSED,
-    CheckpointError,
-    Reader,
-    instead_of,
-    printable,
-    stamp,
-)
+from .open_file import MAX_TENSORS, CheckpointError, printable, stamp
+from .reader import REFUSED, Reader, instead_of
 
 INDEX = "model.safetensors.index.json"
 SHARD = re.compile(r"model-\d{5}-of-(\d{5})\.safetensors")
