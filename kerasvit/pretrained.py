@@ -44,21 +44,25 @@ def from_pretrained(
     cache_dir: str | os.PathLike[str] | None = None,
     endpoint: str | None = None,
     local_files_only: bool = False,
+    state: str | None = None,
     **changes: Any,
 ) -> ImageModel:
     """Loads a model from a folder, a file or the Hugging Face Hub.
 
     Args:
         weights: Path of a folder that `save_pretrained` or a recipe wrote, or of a
-            `.safetensors` or `.npz` file of a known code base; a name of the catalogue,
-            "ViTB16/sam"; or "hf://user/repository[@revision]", a repository in the
-            format of kerasvit, timm or transformers. The architecture must be one of
-            kerasvit.
+            `.safetensors`, `.npz` or `.pth` file of a known code base; a name of the
+            catalogue, "ViTB16/sam"; or "hf://user/repository[@revision]", a repository
+            in the format of kerasvit, timm or transformers. The architecture must be
+            one of kerasvit.
         revision: Branch, tag or commit of the repository. None: the newest commit.
         token: Token of the Hub. None: that of `hf auth login`. It is not stored.
         cache_dir: Folder for downloads. None: the default cache of the Hub's client.
         endpoint: Address of another Hub. None: that of HF_ENDPOINT, or the default.
         local_files_only: Whether to use only cached files, without any request.
+        state: Which of several models in a file, such as "ema" in one with `model` and
+            `model_ema`; or what the names of a part begin with, such as
+            "teacher.backbone". None: the only one.
         **changes: Arguments of a variant's call: `num_classes`, `image_size`,
             `preprocessing`, `label_names`, `kernel`, `dtype`, and other arguments of
             the builder.
@@ -81,7 +85,7 @@ def from_pretrained(
     _check_named(weights)
     _check_access(weights, {"revision": revision, **access})
     if isinstance(weights, Entry):
-        return getattr(models, weights.model)(weights, **changes)
+        return getattr(models, weights.model)(weights, state=state, **changes)
     if on_hub(weights):
         repository, in_address = parse_address(weights)
         if revision and in_address and revision != in_address:
@@ -91,7 +95,7 @@ def from_pretrained(
         weights = fetch_repository(repository, revision or in_address, **access)
 
     def load() -> ImageModel:
-        checkpoint = find(weights)
+        checkpoint = find(weights, state=state)
         return _variant_of(checkpoint)(checkpoint, **changes)
 
     return retried(weights, load)

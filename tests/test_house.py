@@ -86,7 +86,7 @@ BUDGETS = {
     # What Vision Transformers, distilled DeiTs and hybrids choose in their blocks.
     "encoder.encoder": 12,
     # What may differ from the weights; further arguments are the builder's.
-    "variant.__call__": 9,
+    "variant.__call__": 10,
     # Fields of the card, and how the Hub is accessed.
     "saving.push_to_hub": 18,
     "saving.save_pretrained": 12,

@@ -246,9 +246,10 @@ def test_other_names_say_what_to_write(name, message):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (["model.pth.tar"], "holds model.pth.tar, a pickle.*torch.load"),
+        (["model.pth.tar"], "but model.pth.tar. Pass the path"),
         (["adapters.safetensors"], "adapters of LoRA"),
-        (["pytorch_model.bin"], "holds pytorch_model.bin, a pickle.*torch.load"),
+        (["pytorch_model.bin"], "pytorch_model.bin .* cannot be read"),
+        (["pytorch_model-00001-of-00002.bin"], "no pytorch_model.bin.index.json. Copy"),
         (["vit.safetensors", "vit.pth"], "but vit.safetensors. Pass the path"),
         (["model.keras"], "keras.models.load_model"),
         ([], "Its config.json may be of a save that was stopped"),

@@ -20,9 +20,13 @@ from .folder import write_tensors as write_tensors
 from .key_map import KeyMap as KeyMap
 from .model_files import INDEX as INDEX
 from .model_files import INSTEAD_OF_TENSORS as INSTEAD_OF_TENSORS
+from .model_files import PICKLED as PICKLED
+from .model_files import PICKLED_INDEX as PICKLED_INDEX
+from .model_files import SHARDS as SHARDS
 from .model_files import found_weights as found_weights
 from .model_files import shard_files as shard_files
 from .open_file import stamp as stamp
+from .reader import READ as READ
 from .reader import REFUSED as REFUSED
 from .reader import CheckpointError as CheckpointError
 from .reader import printable as printable

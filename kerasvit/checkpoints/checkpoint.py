@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +22,7 @@ from .sources import (
     source_of,
     timm_source,
 )
-
-# Modules of PyTorch around a module at any depth; no code base has a part of this name.
-# "module" is of `DistributedDataParallel`, `DataParallel` and `AveragedModel`.
-_WRAPPERS = {
-    *("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "module"),
-}
-_UPDATES = "n_averaged"  # a count beside the tensors of an `AveragedModel`
+from .states import model_names
 
 
 def format_of(record: dict[str, Any]) -> tuple[Source, dict[str, Any] | None]:
@@ -57,10 +51,12 @@ class Checkpoint:
     """The tensors of a file by name, and the description of their model.
 
     Args:
-        path: A `.npz` or `.safetensors` file, or a folder with `model.safetensors`. A
-            `config.json` beside a `.safetensors` file is read too.
+        path: A `.safetensors` or `.npz` file or one of `torch.save`, or a folder with
+            `model.safetensors` or `pytorch_model.bin`. A `config.json` beside a file
+            other than `.npz` is read too.
         known_hash: SHA-256 of the file at the time of an earlier check, or None.
         repository: Name of the repository on the Hub that the file is from, or None.
+        state: Which of several models in the file, as for `model_names`; or None.
         **known: Fields of the description that the catalogue states. They replace those
             of the files; `arguments` are added to theirs.
 
@@ -82,6 +78,7 @@ class Checkpoint:
         known_hash: str | None = None,
         *,
         repository: str | None = None,
+        state: str | None = None,
         **known: Any,
     ) -> None:
         path, self.known_hash = Path(path).expanduser(), known_hash
@@ -91,8 +88,8 @@ class Checkpoint:
         config, self._reader = open_pair(path)
         with self._path_in_errors():
             self.config = normalized(Config(config))
-            inner = _unwrapped(
-                self._reader.shapes, lambda names: bool(source_of(names, self.config))
+            inner = model_names(
+                self._reader, state, lambda names: bool(source_of(names, self.config))
             )
             self._source = self._recognised(inner.values())
             self._names = _kept_names(self._source, inner)
@@ -121,7 +118,9 @@ class Checkpoint:
         source = source_of(names, self.config)
         if source:
             return source
-        some = ", ".join(printable(name) for name in list(self._reader.shapes)[:5])
+        some = ", ".join(
+            f"{printable(name):.200}" for name in [*self._reader.shapes][:5]
+        )
         raise CheckpointError(
             f"the tensor names belong to no known code base: {some}, … The known code "
             "bases are timm, google-research/vision_transformer and big_vision, "
@@ -186,35 +185,6 @@ def _statement(path: Path, config: Config) -> Statement | None:
         if settings:
             return Statement("transformers", settings, str(beside), kind, sized=True)
     return None
-
-
-def _unwrapped(
-    names: Iterable[str], is_known: Callable[[Iterable[str]], bool]
-) -> dict[str, str]:
-    """Returns {name in a file: name without the prefixes of wrappers}.
-
-    `torch.compile`, `DistributedDataParallel`, FSDP, moving averages and training
-    scripts save a model's tensors with a prefix. timm removes some of them too:
-    timm/models/_helpers.py `clean_state_dict`.
-
-    Args:
-        names: Names of all tensors in a file.
-        is_known: Whether a code base has these names. While it has not and all names
-            begin with the same part, such as `timm_model` or `model`, this is removed.
-    """
-    inner = {name: _without_wrappers(name) for name in names if name != _UPDATES}
-    shorter = inner
-    while not is_known(shorter.values()):
-        parts = {name.partition(".")[0] for name in shorter.values()}
-        if len(parts) != 1 or not all("." in name for name in shorter.values()):
-            return inner  # errors state the names of the file
-        shorter = {full: name.partition(".")[2] for full, name in shorter.items()}
-    return shorter
-
-
-def _without_wrappers(name: str) -> str:
-    *modules, last = name.split(".")
-    return ".".join([*(part for part in modules if part not in _WRAPPERS), last])
 
 
 def _kept_names(source: Source, names: dict[str, str]) -> dict[str, str]:

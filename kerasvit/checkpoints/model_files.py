@@ -11,10 +11,14 @@ from .adapter_file import ADAPTERS
 from .config import read_json
 from .folder import CONFIG, TENSORS, former_save
 from .open_file import MAX_TENSORS, CheckpointError, printable, stamp
-from .reader import REFUSED, Reader, instead_of
+from .reader import REFUSED, TORCH, Reader, instead_of
 
-INDEX = "model.safetensors.index.json"
-SHARD = re.compile(r"model-\d{5}-of-(\d{5})\.safetensors")
+PICKLED = "pytorch_model.bin"  # of timm and transformers, by torch.save
+INDEX, PICKLED_INDEX = f"{TENSORS}.index.json", f"{PICKLED}.index.json"
+SHARDS = {  # {name of an index: beginning and end of the names of its shards}
+    INDEX: ("model", ".safetensors"),
+    PICKLED_INDEX: ("pytorch_model", ".bin"),
+}
 MAX_SHARDS = 100  # each is opened twice
 # Number of attempts to open a folder that is saved into at the same time.
 SAVES_MEANWHILE = 5
@@ -58,7 +62,8 @@ class Shards:
                 f"{some}. They come from two saves: use all files of one save."
             )
         self.shapes = {name: shape for (name, _), shape in held.items()}
-        self.metadata: dict[str, str] = {}
+        self.states = {"": list(self.shapes)}
+        self.objects: dict[str, dict[str, str]] = {}
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._readers[self._places[name]][name]
@@ -82,22 +87,30 @@ def shard_files(path: Path) -> list[str]:
             "model again."
         )
     files = sorted(set(places.values()))
-    matches = [SHARD.fullmatch(file) for file in files]
-    count = str(len(files)).zfill(5)
+    matches = [_shard_of(path.name, file) for file in files]
+    count, names = str(len(files)).zfill(5), SHARDS[path.name]
     if len(files) > MAX_SHARDS or not all(
         each and each[1] == count for each in matches
     ):
         raise CheckpointError(
-            f"{path} must list all shards, model-00001-of-{count}.safetensors and so "
+            f"{path} must list all shards, {f'-00001-of-{count}'.join(names)} and so "
             f"on. Received: {', '.join(map(printable, files[:5]))}. Use the complete "
             "files, or save the model as one model.safetensors."
         )
     return files
 
 
+def _shard_of(index: str, file: str) -> re.Match[str] | None:
+    """Returns a match of the number of shards if a file is a shard of an index."""
+    return re.fullmatch(r"-\d{5}-of-(\d{5})".join(map(re.escape, SHARDS[index])), file)
+
+
 def found_weights(folder: Path) -> Path | None:
-    """Returns the file of tensors in a folder, or the index of shards; or None."""
-    paths = (folder / TENSORS, folder / INDEX)
+    """Returns the file of tensors in a folder, or the index of shards; or None.
+
+    Files of safetensors come before those of `torch.save`.
+    """
+    paths = (folder / name for name in (TENSORS, INDEX, PICKLED, PICKLED_INDEX))
     return next((path for path in paths if path.is_file()), None)
 
 
@@ -120,12 +133,14 @@ def _without_tensors(folder: Path) -> str:
         if name in names:
             return meaning
     other = [name for name in names if Path(name).suffix in (".safetensors", ".npz")]
-    if shards := [name for name in other if SHARD.fullmatch(name)]:
-        return f"holds {shards[0]}, a part of the weights, but no {INDEX}. Copy it too."
+    other = other or [name for name in names if name.endswith(TORCH)]
+    for index in SHARDS:
+        if found := [name for name in other if _shard_of(index, name)]:
+            return f"holds {found[0]}, a part of the weights, but no {index}. Copy it."
     if other:
         return (
             f"has no {TENSORS}, but {', '.join(other[:3])}. Pass the path of the file "
-            f"with the weights, or rename it to {TENSORS}."
+            "with the weights."
         )
     for name in names:
         if (suffix := Path(name).suffix) in REFUSED:
@@ -145,12 +160,14 @@ def _without_tensors(folder: Path) -> str:
 def open_pair(path: Path) -> tuple[dict[str, Any], Reader | Shards]:
     """Returns (content of config.json, reader) of a file of tensors or an index.
 
+    Files of `.npz` have no config.json.
+
     If another process saves into the folder at the same time, both files come from one
     save. The exception is a short interval during a save, in which the hash in
     config.json differs from that of the tensors.
     """
-    read = Shards if path.name == INDEX else Reader
-    if path.suffix != ".safetensors" and read is Reader:
+    read = Shards if path.name in SHARDS else Reader
+    if path.suffix == ".npz":
         return {}, Reader(path)
     beside = path.parent / CONFIG
     for _ in range(SAVES_MEANWHILE):

@@ -1,4 +1,4 @@
-"""`Reader`: access to the tensors of a `.npz` or `.safetensors` file by name."""
+"""`Reader`: access to the tensors of a file by name."""
 
 import io
 import json
@@ -6,21 +6,22 @@ import math
 import os
 import zipfile
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
 import ml_dtypes
 import numpy as np
 
 from .open_file import MAX_HEADER, MAX_TENSORS, CheckpointError, OpenFile
 from .open_file import printable as printable
+from .torch_file import TorchFile, has_pickle, open_older, open_zip
 
+# Ends of the names of files of `torch.save`, also as in "model.pth.tar".
+TORCH = (".pth", ".pt", ".bin", ".ckpt", ".tar", ".pkl")
+READ = (".safetensors", ".npz", *TORCH)
 REFUSED = {
-    ".bin": "a pickle", ".pth": "a pickle", ".pt": "a pickle", ".pkl": "a pickle",
-    ".ckpt": "a pickle", ".tar": "a pickle", ".keras": "a Keras archive",
-    ".h5": "a Keras archive", ".msgpack": "a Flax archive",
+    ".keras": "a Keras archive", ".h5": "a Keras archive", ".msgpack": "a Flax archive",
 }  # fmt: skip
-
 
 # Limit for one array in an .npz. NumPy has the same limit but reads the header first.
 MAX_NPY_HEADER = 10_000
@@ -33,17 +34,31 @@ DTYPES = {
 }  # fmt: skip
 
 
-# A function that reads a tensor by name, the shapes of all, and the metadata.
-Content: TypeAlias = tuple[
-    Callable[[str], np.ndarray], dict[str, tuple[int, ...]], dict[str, str]
-]
+@dataclass(frozen=True)
+class Content:
+    """What a file holds.
+
+    Attributes:
+        get: Function that reads a tensor by name.
+        shapes: {name: shape} of all tensors.
+        metadata: Metadata in the header.
+        states: {name of a state: names of its tensors}; None: one state without name.
+        objects: {name of a state: {name: class}} of values that are not tensors.
+    """
+
+    get: Callable[[str], np.ndarray]
+    shapes: dict[str, tuple[int, ...]]
+    metadata: dict[str, str] = field(default_factory=dict)
+    states: dict[str, list[str]] | None = None
+    objects: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 class Reader:
-    """The tensors of a `.npz` or `.safetensors` file.
+    """The tensors of a `.safetensors` or `.npz` file, or of one of `torch.save`.
 
-    The constructor reads names and shapes only. Pickled objects are never loaded. The
-    tensors come from the opened file, even if another file replaces it at its path.
+    The constructor reads names and shapes only. Nothing that a pickle names is imported
+    or run. The tensors come from the opened file, even if another file replaces it at
+    its path.
 
     Args:
         path: Path of the file.
@@ -51,6 +66,11 @@ class Reader:
     Attributes:
         shapes: {name: shape} in the order of the file.
         metadata: Metadata in the header; {} if there are none.
+        states: {name: names of tensors}. In a file of `torch.save`, each dict with
+            tensors is a state, named by the keys of the dicts around it; the names of
+            its tensors begin with that of the state. Others have one state, "".
+        objects: {name of a state: {name: class}} of values in these dicts that are
+            neither tensors nor plain values.
 
     Raises:
         CheckpointError: The file is missing, damaged or of an unsupported format.
@@ -58,16 +78,19 @@ class Reader:
 
     def __init__(self, path: str | os.PathLike) -> None:
         self.path = Path(path)
-        _check_readable(self.path)
+        read = _opener(self.path, _start_of(self.path))
         self._opened = opened = OpenFile(self.path)
-        read = _open_npz if self.path.suffix == ".npz" else _open_safetensors
         try:
-            self._get, self.shapes, self.metadata = read(opened)
+            content = read(opened)
         except CheckpointError:
             raise
         except Exception as error:
-            # Both libraries raise many kinds of exceptions for damaged files.
+            # The libraries raise many kinds of exceptions for damaged files.
             raise _damaged(opened, error) from error
+        self._get, self.shapes = content.get, content.shapes
+        self.metadata, self.objects = content.metadata, content.objects
+        states = content.states
+        self.states = {"": list(self.shapes)} if states is None else states
 
     def __getitem__(self, name: str) -> np.ndarray:
         try:
@@ -116,49 +139,34 @@ class Reader:
             )
 
 
-def _check_readable(path: Path) -> None:
+def _start_of(path: Path) -> bytes:
+    """Returns the first bytes of a file that may be read."""
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
-        raise CheckpointError(f"{path} {what}. Give a .safetensors or .npz file.")
+        raise CheckpointError(f"{path} {what}. Give a .safetensors, .npz or .pth file.")
     if path.suffix in REFUSED:
         raise CheckpointError(
             f"{path} is {REFUSED[path.suffix]}, which is not read. {instead_of(path)}"
         )
-    if path.suffix not in (".npz", ".safetensors"):
+    if path.suffix not in READ:
         raise CheckpointError(
-            f"{path} must end in .safetensors or .npz. Received: {path.suffix!r}."
+            f"{path} must end in {', '.join(READ)}. Received: {path.suffix!r}."
         )
     try:
         with path.open("rb") as file:
-            start = file.read(512)
+            return file.read(512)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
-    if not start.startswith(b"PK") and start[8:9] != b"{":  # neither format
-        _check_start(path, start)
 
 
-def instead_of(path: Path) -> str:
-    """Returns what to do with a file that is not read, by its name."""
-    if path.suffix == ".keras":
-        return "Load it with keras.models.load_model(path), after `import kerasvit`."
-    if path.name.endswith(".weights.h5"):
-        return "Build the model, then call model.load_weights(path)."
-    if path.suffix in (".h5", ".msgpack"):
-        return "Give the .safetensors or .npz file of the same weights."
-    return (
-        "Loading it could run code. Give the .safetensors or .npz file of the same "
-        "weights, or convert it where you trust it: "
-        "safetensors.torch.save_file(torch.load(path, weights_only=True), "
-        '"model.safetensors").'
-    )
-
-
-def _check_start(path: Path, start: bytes) -> None:
+def _opener(path: Path, start: bytes) -> Callable[[OpenFile], Content]:
+    """Returns the function that opens a file, chosen by its first bytes."""
+    if start.startswith(b"PK"):
+        return _open_archive
+    if start[8:9] == b"{":
+        return _open_safetensors
     if start.startswith(b"\x80"):
-        raise CheckpointError(
-            f"{path} is a pickle, whatever its name, which is not read: loading it "
-            "could run code. Give the .safetensors or .npz file of the same weights."
-        )
+        return _open_pickles
     text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text.startswith(b"<"):
         raise CheckpointError(
@@ -169,6 +177,22 @@ def _check_start(path: Path, start: bytes) -> None:
         raise CheckpointError(
             f"{path} is a Git LFS pointer, not the file itself. Run `git lfs pull`."
         )
+    if start[257:262] == b"ustar":
+        raise CheckpointError(
+            f"{path} is a tar archive, perhaps of PyTorch before 0.1.10, which is not "
+            "read. Unpack it, or load it in PyTorch and save the weights again: "
+            "torch.save(torch.load(path), new_path)."
+        )
+    return _open_archive if path.suffix == ".npz" else _open_safetensors
+
+
+def instead_of(path: Path) -> str:
+    """Returns what to do with a file that is not read, by its name."""
+    if path.suffix == ".keras":
+        return "Load it with keras.models.load_model(path), after `import kerasvit`."
+    if path.name.endswith(".weights.h5"):
+        return "Build the model, then call model.load_weights(path)."
+    return "Give the .safetensors, .npz or .pth file of the same weights."
 
 
 def _damaged(
@@ -181,9 +205,28 @@ def _damaged(
     )
 
 
-def _open_npz(opened: OpenFile) -> Content:
-    path, archive = opened.path, zipfile.ZipFile(opened.file)
-    members = archive.infolist()
+def _open_archive(opened: OpenFile) -> Content:
+    archive = zipfile.ZipFile(opened.file)
+    if opened.path.suffix == ".npz" and not has_pickle(archive):
+        return _open_npz(opened, archive)
+    return _of_torch(opened, open_zip(opened, archive))
+
+
+def _open_pickles(opened: OpenFile) -> Content:
+    return _of_torch(opened, open_older(opened))
+
+
+def _of_torch(opened: OpenFile, file: TorchFile) -> Content:
+    return Content(
+        get=lambda name: file.read(opened, name),
+        shapes={name: tensor.shape for name, tensor in file.tensors.items()},
+        states=file.states,
+        objects=file.objects,
+    )
+
+
+def _open_npz(opened: OpenFile, archive: zipfile.ZipFile) -> Content:
+    path, members = opened.path, archive.infolist()
     _check_count(path, len(members))
     shapes = {}
     for member in members:
@@ -201,7 +244,7 @@ def _open_npz(opened: OpenFile) -> Content:
         with archive.open(f"{name}.npy") as array:
             return np.lib.format.read_array(array, allow_pickle=False)
 
-    return get, shapes, {}
+    return Content(get, shapes)
 
 
 def _checked_shape(
@@ -280,4 +323,4 @@ def _open_safetensors(opened: OpenFile) -> Content:
         return array
 
     shapes = {name: tuple(entry["shape"]) for name, entry in entries.items()}
-    return get, shapes, metadata
+    return Content(get, shapes, metadata)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from kerasvit.checkpoints import (
-    INDEX,
+    READ,
     REFUSED,
+    SHARDS,
     Checkpoint,
     CheckpointError,
     Statement,
@@ -34,20 +35,29 @@ GivenWeights: TypeAlias = Entry | Checkpoint | str | os.PathLike[str]
 log = logging.getLogger("kerasvit")
 
 
-def find(weights: GivenWeights, label: str | None = None) -> Checkpoint:
+def find(
+    weights: GivenWeights, label: str | None = None, state: str | None = None
+) -> Checkpoint:
     """Opens the checkpoint that the argument `weights` identifies.
 
     Args:
         weights: `Entry` of the catalogue; path of a file or folder;
             "hf://user/repository[@revision]"; or a `Checkpoint`, which is returned.
         label: Name of the variant for messages, or None.
+        state: Which of several models in a file, as for `Checkpoint`; or None.
 
     Returns:
         `Checkpoint`; its description includes the base model.
 
     Raises:
-        CheckpointError: The weights do not exist or cannot be read or downloaded.
+        CheckpointError: The weights do not exist or cannot be read or downloaded; or
+            `state` is given for something else than files of the caller.
     """
+    if state is not None and isinstance(weights, (Checkpoint, Entry)):
+        raise CheckpointError(
+            "`state` chooses one of several models in a file; these weights are one "
+            f"model: leave it out. Received: {state!r:.200}."
+        )
     if isinstance(weights, Checkpoint):
         return weights
     if isinstance(weights, Entry):
@@ -58,6 +68,7 @@ def find(weights: GivenWeights, label: str | None = None) -> Checkpoint:
         path,
         known_hash=_hash_in_cache(path),
         repository=f"{match[1]}/{match[2]}" if match else None,
+        state=state,
     )
 
 
@@ -157,7 +168,7 @@ def _check_text(path: Path, text: str, label: str | None) -> None:
             f"There is no folder or file {text}. For a repository of the Hugging Face "
             f'Hub, write "hf://{text}".'
         )
-    if "/" in text or path.suffix in (".npz", ".safetensors", *REFUSED):
+    if "/" in text or path.suffix in (*READ, *REFUSED):
         return
     if path.is_dir() and any(path.iterdir()):
         return
@@ -197,7 +208,7 @@ def _in_cache(path: Path) -> re.Match[str] | None:
 
 def _hash_in_cache(path: Path) -> str | None:
     """Returns the Hub's SHA-256 of a cached file, or None."""
-    if not _in_cache(path) or path.name == INDEX:
+    if not _in_cache(path) or path.name in SHARDS:
         return None  # shards are checked when they are downloaded
     # The target of a link is named by its hash. Without links the file is a copy.
     name = Path(os.readlink(path)).name if path.is_symlink() else ""

@@ -54,7 +54,7 @@ def load(weights: GivenWeights, variant: VariantLike, request: Request) -> keras
     """
     if entry := catalogue_entry(weights, variant):
         check_entry(entry, variant, request)
-    checkpoint = find(entry or weights, variant.label)
+    checkpoint = find(entry or weights, variant.label, request.state)
     plan = resolve(checkpoint.description, variant, request)
     for note in filter(None, (plan.transform_note, *plan.notes)):
         log.warning("%s", note)

@@ -32,6 +32,7 @@ class Request:
         kernel: Kernel to resample the position table. None: as the code base of the
             weights does.
         label_names: Names of the classes. None: those of the weights.
+        state: Which of several models in the file of the weights, or None.
 
     Raises:
         ValueError: An argument is wrong for any weights.
@@ -43,6 +44,7 @@ class Request:
     source_grid: tuple[int, int] | None = None
     kernel: str | None = None
     label_names: Any = None
+    state: str | None = None
 
     def __post_init__(self) -> None:
         check_resampling(self.kernel, self.source_grid)

@@ -131,6 +131,11 @@ def resolve(description: Description, variant: VariantLike, request: Request) ->
 
 def plan_fresh(variant: VariantLike, request: Request) -> Plan:
     """Returns the plan to build a variant with fresh weights."""
+    if request.state is not None:
+        raise ValueError(
+            "`state` chooses one of several models in a file: pass `weights`, too. "
+            f"Received: {request.state!r:.200}."
+        )
     own = variant.size
     sized = {**variant.defaults, "image_size": own}
     kwargs = {**sized, **variant.numbers, **request.arguments}

@@ -118,6 +118,7 @@ class Variant:
         kernel: str | None = None,
         preprocessing: Preprocessing | dict[str, Any] | None = None,
         label_names: list[str] | str | None = None,
+        state: str | None = None,
         dtype: Any = None,
         **changes: Any,
     ) -> ImageModel:
@@ -126,8 +127,8 @@ class Variant:
         Args:
             weights: None for fresh weights; the tag of public weights, such as "sam",
                 which are downloaded; an entry of `kerasvit.list_weights`; the path of a
-                `.npz` or `.safetensors` file, or of a folder that `save_pretrained`
-                wrote; or "hf://user/repository[@revision]".
+                `.safetensors`, `.npz` or `.pth` file, or of a folder that
+                `save_pretrained` wrote; or "hf://user/repository[@revision]".
             num_classes: Number of classes of the head. None: that of the weights. A
                 number that differs from it gives a fresh head; 0 builds the model
                 without a head.
@@ -149,6 +150,9 @@ class Variant:
                 the weights, or else the default of their code base.
             label_names: Names of the classes in the order of the head: a list, or the
                 path of a text file with one name per line. None: those of the weights.
+            state: Which of several models in a file, such as "ema" in one with
+                `model` and `model_ema`; or what the names of a part begin with, such
+                as "teacher.backbone". None: the only one.
             dtype: Dtype or policy of the layers, as in any Keras layer:
                 "mixed_bfloat16", "float16" or a `keras.DTypePolicy`. None: Keras's
                 global policy. Weights are cast.
@@ -178,16 +182,20 @@ class Variant:
             source_grid=source_grid,
             kernel=kernel,
             label_names=read_labels(label_names),
+            state=state,
         )
         if weights is None:
             return build_fresh(self, request)
         return retried(weights, lambda: load(weights, self, request))
 
-    def preprocessing(self, weights: GivenWeights | None = None) -> Preprocessing:
+    def preprocessing(
+        self, weights: GivenWeights | None = None, *, state: str | None = None
+    ) -> Preprocessing:
         """Returns the evaluation transform of weights, without building the model.
 
         Args:
             weights: Argument `weights` of a call.
+            state: Argument `state` of a call.
 
         Raises:
             ValueError: The weights cannot be read or belong to another model
@@ -197,7 +205,7 @@ class Variant:
             return Preprocessing(self.size, **self.evaluation)
         if entry := catalogue_entry(weights, self):
             return transform_of(entry)
-        checkpoint = find(weights, self.label)
+        checkpoint = find(weights, self.label, state)
         plan = resolve(checkpoint.description, self, Request())
         if plan.transform_note:
             log.warning("%s", plan.transform_note)

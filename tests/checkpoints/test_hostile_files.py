@@ -206,8 +206,8 @@ def test_shards_outside_the_folder_are_not_looked_for(tmp_path):
             kerasvit.from_pretrained(folder)
 
 
-def test_pickles_and_keras_archives_raise(tmp_path):
-    for name in ("model.bin", "model.pth", "model.keras", "model.h5"):
+def test_keras_archives_raise(tmp_path):
+    for name in ("model.keras", "model.h5"):
         (tmp_path / name).write_bytes(b"PK")
         with pytest.raises(CheckpointError, match="is not read"):
             kerasvit.from_pretrained(tmp_path / name)

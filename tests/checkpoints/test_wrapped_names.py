@@ -40,6 +40,22 @@ def test_prefixes_of_all_names_are_removed(case, prefix, tmp_path):
     check_same(case, wrapped(case, tmp_path, lambda name: prefix + name))
 
 
+PREFIXES = ("module.", "_orig_mod.", "module._orig_mod.", "model.", "net.")
+PREFIXES += ("backbone.", "encoder.", "timm_model.", "student.", "teacher.backbone.")
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("case", ["timm_vit", "timm_swin", "hf_vit", "hf_dinov2"])
+def test_each_prefix_is_removed(case, prefix, tmp_path):
+    check_same(case, wrapped(case, tmp_path, lambda name: prefix + name))
+
+
+def test_a_name_of_many_parts_takes_no_time(tmp_path):
+    save_file({"a." * 300_000: np.zeros(1, "float32")}, tmp_path / "x.safetensors")
+    with pytest.raises(CheckpointError, match="no known code base"):
+        Checkpoint(tmp_path / "x.safetensors")
+
+
 @pytest.mark.parametrize("wrapper", ["_orig_mod", "_fsdp_wrapped_module", "module"])
 def test_wrappers_inside_of_a_model_are_removed(wrapper, tmp_path):
     def rename(name):
@@ -71,5 +87,16 @@ def test_two_models_with_different_prefixes_raise(other, tmp_path):
     both = {f"student.{name}": x for name, x in tensors.items()}
     both |= {other + name: x + 1 for name, x in tensors.items()}
     save_file(both, tmp_path / "model.safetensors")
-    with pytest.raises(CheckpointError, match="no known code base"):
+    message = (
+        'more than one model. Choose a part, such as state="(student|ema|teacher)"'
+    )
+    with pytest.raises(
+        CheckpointError, match=f"{message}(.|\n)*{other[:-1]}: 32 tensors"
+    ):
         Checkpoint(tmp_path)
+    values = load_file(MODELS / "timm_vit" / "model.safetensors")
+    for state, more in (("student", 0), (other[:-1], 1)):
+        chosen = Checkpoint(tmp_path, state=state)
+        assert chosen.shapes == Checkpoint(MODELS / "timm_vit").shapes
+        for name in chosen.shapes:
+            assert np.array_equal(chosen[name], values[name] + more)

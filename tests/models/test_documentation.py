@@ -17,7 +17,8 @@ from tests.once import on_last_backend
 
 pytestmark = on_last_backend
 OF_THE_CALL = ("weights", "num_classes", "image_size", "include_preprocessing")
-OF_THE_CALL += ("source_grid", "kernel", "preprocessing", "label_names", "dtype")
+OF_THE_CALL += ("source_grid", "kernel", "preprocessing", "label_names", "state")
+OF_THE_CALL += ("dtype",)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)

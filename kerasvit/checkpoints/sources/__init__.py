@@ -33,10 +33,10 @@ def source_of(names: Iterable[str], config: Config) -> Source | None:
     """
     if config.get("kerasvit"):
         return SavedFolder(names, config)
-    for timm in TIMM:
-        if timm.named(config):
-            return timm
+    names = list(names)
     for source in SOURCES:
         if source.recognises({source.short_name(name) for name in names}):
+            if source in TIMM:  # whose names some models share
+                return next((one for one in TIMM if one.named(config)), source)
             return source
     return None

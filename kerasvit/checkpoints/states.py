@@ -1,0 +1,168 @@
+"""`model_names`: the tensors of one model in a file, without prefixes of wrappers."""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from os.path import commonprefix
+from typing import Protocol, TypeAlias
+
+from .open_file import CheckpointError, printable
+
+# Modules of PyTorch around a module at any depth; no code base has a part of this name.
+# "module" is of `DistributedDataParallel`, `DataParallel` and `AveragedModel`.
+_WRAPPERS = {
+    *("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "module"),
+}
+_UPDATES = "n_averaged"  # a count beside the tensors of an `AveragedModel`
+_DEEP = 8  # parts before all names that may be removed
+# The projections for training beside the backbone in files of DINO, iBOT and DINOv2:
+# `DINOHead` in facebookresearch/dino/vision_transformer.py.
+_PROJECTION = re.compile(r"((dino|ibot)_)?head\.(mlp|last_layer)\b")
+_LISTED = 20  # states in a message
+
+IsKnown: TypeAlias = Callable[[Iterable[str]], bool]
+
+
+class States(Protocol):
+    """The part of `Reader` that this module uses."""
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]: ...
+
+    @property
+    def states(self) -> Mapping[str, list[str]]: ...
+
+    @property
+    def objects(self) -> Mapping[str, Mapping[str, str]]: ...
+
+
+def model_names(file: States, state: str | None, is_known: IsKnown) -> dict[str, str]:
+    """Returns {name in a file: name without prefixes} of the tensors of one model.
+
+    Args:
+        file: `Reader` of a file, perhaps with several states.
+        state: Which of them: the name of one, or one of its words such as "ema" of
+            "state_dict_ema"; or what all names of a part begin with, such as
+            "teacher.backbone". None: the only one that is a model.
+        is_known: Whether a code base has these names.
+
+    Raises:
+        CheckpointError: There is no such state, or there are several; or the state
+            holds objects that are not tensors.
+    """
+    inner = {key: _unwrapped(names, is_known) for key, names in file.states.items()}
+    known = [key for key, names in inner.items() if is_known(names.values())]
+    if state is not None:
+        key, chosen = _chosen(file, state, known)
+        names = _unwrapped(chosen, is_known)
+    elif len(known) == 1 or len(inner) == 1:
+        key = (known or list(inner))[0]
+        names = inner[key]
+    else:
+        models = {key: file.states[key] for key in known}
+        for key in [key for key in inner if key not in models]:
+            models |= _known_parts(file.states[key], is_known)
+        what = "it holds several models" if models else "it holds several states"
+        raise CheckpointError(_choice(file, models or file.states, what))
+    for name, kind in file.objects.get(key, {}).items():
+        if state in (None, key) or _begins(name, str(state)):
+            raise CheckpointError(
+                f"it holds {kind:.200} at {name:.200}, beside the tensors of a model. "
+                "It is not made, because that could run code. Save the model again "
+                "without it: torch.save(model.state_dict(), path)."
+            )
+    if not is_known(names.values()) and (parts := _known_parts(names, is_known)):
+        raise CheckpointError(_choice(file, parts, "it holds more than one model"))
+    return names
+
+
+def _chosen(file: States, state: str, known: list[str]) -> tuple[str, list[str]]:
+    """Returns (name of a state, names of its tensors that are chosen)."""
+    if not isinstance(state, str):
+        raise CheckpointError(f"`state` must be text. Received: {state!r:.200}.")
+    if state in file.states:
+        return state, file.states[state]
+    for key, names in file.states.items():
+        if chosen := [name for name in names if _begins(name, state)]:
+            return key, chosen
+    fitting = [key for key in known if state in re.split("[._]", key)]
+    if len(fitting) == 1:
+        return fitting[0], file.states[fitting[0]]
+    found = "several states" if fitting else "no state"
+    raise CheckpointError(_choice(file, file.states, f"it has {found} {state!r:.200}"))
+
+
+def _begins(name: str, state: str) -> bool:
+    """Returns whether a name is in a part, also without its wrappers."""
+    return any(n.startswith(f"{state}.") for n in (name, _without_wrappers(name)))
+
+
+def _known_parts(names: Iterable[str], is_known: IsKnown) -> dict[str, list[str]]:
+    """Returns {what their names begin with: names} of the models in a larger one."""
+    inner = {name: _without_wrappers(name) for name in names}
+    common = commonprefix(list(inner.values()))
+    start = common.rfind(".") + 1
+    parts: dict[str, list[str]] = {}
+    for name, short in inner.items():
+        first, dot, _ = short[start:].partition(".")
+        if dot:
+            parts.setdefault(short[:start] + first, []).append(name)
+    return {
+        part: inside
+        for part, inside in parts.items()
+        if is_known(_unwrapped(inside, is_known).values())
+    }
+
+
+def _choice(file: States, models: Mapping[str, list[str]], what: str) -> str:
+    """Returns a message that lists models and says how to choose one."""
+    lines = [
+        f"  {printable(key):.200}: {len(names)} tensors, "
+        f"{sum(math.prod(file.shapes[name]) for name in names):,} values"
+        for key, names in list(models.items())[:_LISTED]
+    ]
+    more = len(models) - len(lines)
+    lines += [f"  and {more} more"] * bool(more)
+    last = printable(list(models)[-1])
+    return "\n".join([f'{what}. Choose a part, such as state="{last:.200}":', *lines])
+
+
+def _unwrapped(names: Iterable[str], is_known: IsKnown) -> dict[str, str]:
+    """Returns {name in a file: name without the prefixes of wrappers}.
+
+    `torch.compile`, `DistributedDataParallel`, FSDP, moving averages and training
+    scripts save a model's tensors with a prefix. timm removes some of them too:
+    timm/models/_helpers.py `clean_state_dict`.
+
+    Args:
+        names: Names of all tensors of a model.
+        is_known: Whether a code base has these names. While it has not and all names
+            begin with the same part, such as `timm_model` or `model`, this is removed.
+    """
+    inner = {name: _without_wrappers(name) for name in names}
+    inner = {n: s for n, s in inner.items() if s.rpartition(".")[2] != _UPDATES}
+    shorter = inner
+    for _ in range(_DEEP):
+        if is_known(shorter.values()):
+            return shorter
+        shorter = _without_projection(shorter)
+        if len({short.partition(".")[0] for short in shorter.values()}) != 1:
+            break
+        if not all("." in short for short in shorter.values()):
+            break
+        shorter = {name: short.partition(".")[2] for name, short in shorter.items()}
+    return inner  # errors state the names of the file
+
+
+def _without_projection(names: dict[str, str]) -> dict[str, str]:
+    """Returns the names of a backbone without those of DINO's projection."""
+    if not any(short.startswith("backbone.") for short in names.values()):
+        return names
+    return {
+        name: short for name, short in names.items() if not _PROJECTION.match(short)
+    }
+
+
+def _without_wrappers(name: str) -> str:
+    *modules, last = name.split(".")
+    return ".".join([*(part for part in modules if part not in _WRAPPERS), last])
