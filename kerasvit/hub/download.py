@@ -12,6 +12,9 @@ from kerasvit.checkpoints import (
     ADAPTERS,
     INDEX,
     INSTEAD_OF_TENSORS,
+    PICKLED,
+    PICKLED_INDEX,
+    SHARDS,
     CheckpointError,
     read_json,
     shard_files,
@@ -35,6 +38,7 @@ from .servers import fetch_address
 log = logging.getLogger("kerasvit")
 
 TENSORS, CONFIG, PAGE = "model.safetensors", "config.json", "README.md"
+_OTHER_TENSORS = (INDEX, PICKLED, PICKLED_INDEX)  # of repositories without the first
 
 
 class DownloadError(CheckpointError):
@@ -127,15 +131,16 @@ def fetch_repository(
     check_access(revision=revision, **access)
     files = HubFiles(repository, revision, access)
     pinned = (pin.size, pin.sha256) if pin else (None, None)
-    index = None
     try:
         tensors = files.get(TENSORS, *pinned)
     except DownloadError as error:
-        if pin or not files.lacks(error) or not (index := files.find(INDEX)):
+        others = () if pin or not files.lacks(error) else _OTHER_TENSORS
+        found = next(filter(None, map(files.find, others)), None)
+        if found is None:
             raise
-        tensors = index
+        tensors = found
     files.revision = tensors.parent.name  # so that all files come from one commit
-    for shard in shard_files(index) if index else ():
+    for shard in shard_files(tensors) if tensors.name in SHARDS else ():
         files.get(shard)
     config = read_json(files.get(CONFIG))
     if "model_type" in config:  # a model of transformers
@@ -275,10 +280,8 @@ class HubFiles:
         if path.is_symlink():
             # Follow one link only: further links may be named by another kind of hash.
             name = Path(os.readlink(path)).name
-        elif (
-            path.suffix == ".safetensors" and not self._offline
-        ):  # no links, as on Windows
-            name = self._etag(path)
+        elif path.suffix in (".safetensors", ".bin") and not self._offline:
+            name = self._etag(path)  # no links, as on Windows
         if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", name):
             return name
         log.debug("%s is not checked: its hash is not known.", path)

@@ -91,7 +91,12 @@ def explain_download(
     silent = "was not requested from the Hub: local_files_only or HF_HUB_OFFLINE."
     if cause and not isinstance(cause, errors.OfflineModeIsEnabled):
         silent = f"cannot be downloaded: {explain_request(cause, endpoint)}"
-    without = ". Pickled weights, .bin and .pth, are not read: they can run any code."
+    without = "."
+    if name == "model.safetensors":
+        without = (
+            ", nor pytorch_model.bin. Download the file of weights that it has and its "
+            "config.json, and pass the path."
+        )
     if name == "config.json":
         without = (
             ", which says what model it is. Download its model.safetensors and build "

@@ -9,10 +9,12 @@ import shutil
 import pytest
 from huggingface_hub import constants, file_download
 
+import kerasvit
 from kerasvit.checkpoints import CheckpointError
 from kerasvit.hub import download
 from kerasvit.hub.download import DownloadError, fetch, fetch_repository, parse_address
 from kerasvit.hub.manifest import Entry
+from tests.checkpoints.torch_files import FILES as TORCH_FILES
 
 from . import accidents
 from .local_hub import in_three_threads
@@ -332,10 +334,10 @@ def test_errors_contain_the_hubs_message(hub):
 def test_errors_name_the_missing_repository_revision_or_file(hub):
     with pytest.raises(DownloadError, match="timm/none does not exist"):
         fetch_repository("timm/none")
-    hub.add("timm/vit", {"pytorch_model.bin": b"", "config.json": b"{}"})
+    hub.add("timm/vit", {"weights.pth": b"", "config.json": b"{}"})
     with pytest.raises(DownloadError, match="has no revision 'v9'"):
         fetch_repository("timm/vit", "v9")
-    with pytest.raises(DownloadError, match="no model.safetensors. Pickled"):
+    with pytest.raises(DownloadError, match="safetensors, nor pytorch_model.bin. Down"):
         fetch_repository("timm/vit")
     hub.add("timm/bare", {"model.safetensors": CONTENT})
     with pytest.raises(DownloadError, match="no config.json, which.*ViTB16"):
@@ -358,6 +360,31 @@ def test_shards_are_downloaded(hub):
     folder = fetch_repository("me/all")
     assert {path.name for path in folder.iterdir()} == {*names, index, "config.json"}
     assert fetch_repository("me/all", local_files_only=True) == folder
+
+
+def test_pickled_weights_are_downloaded_where_there_are_no_others(hub):
+    config = {"config.json": b"{}"}
+    hub.add("timm/old", {**config, "pytorch_model.bin": CONTENT})
+    folder = fetch_repository("timm/old")
+    assert (folder / "pytorch_model.bin").read_bytes() == CONTENT
+    assert fetch_repository("timm/old", local_files_only=True) == folder
+    hub.add("timm/both", {**FILES, "pytorch_model.bin": CONTENT})
+    folder = fetch_repository("timm/both")
+    assert not (folder / "pytorch_model.bin").exists() and read(folder) == CONTENT
+    names = [f"pytorch_model-0000{i}-of-00002.bin" for i in (1, 2)]
+    places = json.dumps({"weight_map": dict(zip("ab", names, strict=True))}).encode()
+    index = {"pytorch_model.bin.index.json": places}
+    hub.add("me/parts", {**config, **index, **dict.fromkeys(names, CONTENT)})
+    folder = fetch_repository("me/parts")
+    assert {path.name for path in folder.iterdir()} == {*names, *index, *config}
+
+
+def test_pickled_weights_from_the_hub_are_loaded(hub):
+    pickled = (TORCH_FILES / "zip.pth").read_bytes()
+    config = json.dumps({"model_args": {"num_heads": 3}}).encode()
+    hub.add("timm/old", {"pytorch_model.bin": pickled, "config.json": config})
+    model = kerasvit.from_pretrained("hf://timm/old")
+    assert model.record["base"] == {"source": "timm/old", "license": None}
 
 
 def test_errors_name_the_endpoint(hub):
