@@ -16,7 +16,7 @@ from io import BytesIO
 from typing import Any, TypeAlias
 
 # A model with its moving average and an optimizer's state has 40,000 instructions.
-MAX_INSTRUCTIONS = 1_000_000
+MAX_INSTRUCTIONS = 500_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,7 +209,7 @@ def open_older(opened: OpenFile) -> TorchFile:
     """
     file = opened.file
     file.seek(0)
-    pickles = io.BytesIO(file.read(MAX_PICKLE))
+    pickles = io.BytesIO(file.read(min(opened.size, MAX_PICKLE)))
     storages: dict[str, Storage] = {}
 
     def next_value() -> Any:

@@ -20,7 +20,7 @@ def mutate(dice, folder, relative):
         return "same"
     content = path.read_bytes()
     if not content or dice.random() < 0.4:
-        changed = _raw(dice, content)
+        changed = raw(dice, content)
     elif path.suffix == ".npz":
         changed = _archive(dice, content)
     else:
@@ -29,7 +29,8 @@ def mutate(dice, folder, relative):
     return "same" if changed == content else "bytes"
 
 
-def _raw(dice, content):
+def raw(dice, content):
+    """Returns the content with changed, moved, lost or more bytes."""
     data, way = bytearray(content), dice.randrange(7)
     size = len(data)
     near = min(size, dice.choice([64, 2000, size]))  # headers are at the beginning
@@ -63,7 +64,7 @@ def _header(dice, content):
         name = dice.choice([key for key in header if key != "__metadata__"])
         entry = dict(header[name])
     except Exception:  # it was mutated before
-        return _raw(dice, content)
+        return raw(dice, content)
     data, way = content[8 + length :], dice.randrange(9)
     if way == 0:
         header[_renamed(dice, name)] = header.pop(name)
@@ -126,7 +127,7 @@ def _archive(dice, content):
             members = {n: archive.read(n) for n in archive.namelist()}
         name = dice.choice(list(members))
     except Exception:  # it was mutated before
-        return _raw(dice, content)
+        return raw(dice, content)
     way, others = dice.randrange(7), []
     if way == 0:
         members[f"{_renamed(dice, name[:-4])}.npy"] = members.pop(name)
@@ -137,7 +138,7 @@ def _archive(dice, content):
     elif way == 3:
         members[name] = _npy(dice, members[name])
     elif way == 4:
-        members[name] = _raw(dice, members[name])
+        members[name] = raw(dice, members[name])
     elif way == 5:
         others = [(dice.choice(["a.txt", "../../x.npy", "a/", "a"]), dice.randbytes(9))]
     else:
