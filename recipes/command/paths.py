@@ -9,6 +9,7 @@ COLUMNS = {  # of a CSV: {column: its spellings}
     "label": ("label", "class"),
     "split": ("split",),  # optional
 }
+WEIGHTS = (".npz", ".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".pth.tar")
 
 
 def absolute(name: str) -> str:
@@ -64,7 +65,7 @@ def check_weights(weights: str) -> None:
     """
     if weights and ("://" in weights or Path(weights).expanduser().exists()):
         return
-    has_extension = weights.lower().endswith((".npz", ".safetensors"))
+    has_extension = weights.lower().endswith(WEIGHTS)
     if not weights or has_extension or re.search(r"[/\\~]|^\.", weights):
         on_hub = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", weights) and not has_extension
         hub = f" On the Hugging Face Hub: hf://{weights}." if on_hub else ""
@@ -76,7 +77,7 @@ def check_weights(weights: str) -> None:
 
 def check_teacher(teacher: str) -> None:
     """Raises a `ValueError` for a path of a teacher that does not exist."""
-    is_path = teacher.endswith((".keras", ".npz", ".safetensors"))
+    is_path = teacher.endswith((".keras", *WEIGHTS))
     is_path = is_path or teacher.startswith(("/", ".", "~"))
     if is_path and "://" not in teacher and not Path(teacher).expanduser().exists():
         raise ValueError(

@@ -149,6 +149,27 @@ def test_views_of_the_oldest_form_of_storages(tmp_path):
     np.testing.assert_array_equal(raw(path, "a"), [2, 3, 4])
 
 
+CASES = sorted(path.parent.name for path in GOLDEN.glob("*/model.safetensors"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_every_code_base(case, tmp_path):
+    """As a training script saves them, in the older form."""
+    pytest.importorskip("torch")
+    for file in GOLDEN.joinpath(case).glob("*.json"):
+        shutil.copy(file, tmp_path)
+    arrays = load_file(GOLDEN / case / "model.safetensors")
+    state = {f"module.{name}": array for name, array in arrays.items()}
+    content = {"state_dict": torch_files.tensors(state), "epoch": 90, "best_acc1": 0.8}
+    path = torch_files.write(tmp_path / "best.pth.tar", content, "older")
+    found, right = Checkpoint(path), Checkpoint(GOLDEN / case)
+    assert found.shapes == right.shapes
+    assert found.description.arguments == right.description.arguments
+    for name in right.shapes:
+        np.testing.assert_array_equal(found[name], right[name])
+
+
 # States.
 
 
@@ -301,8 +322,8 @@ def test_whole_models_and_other_pickles_say_what_to_save(saved, tmp_path):
     for value in (torch.ones(2), [1], {"epoch": 3}):
         with pytest.raises(CheckpointError, match="no dict of tensors"):
             Checkpoint(saved(value))
-    scripted = torch.jit.trace(torch.nn.Linear(2, 2), torch.ones(1, 2))
-    scripted.save(tmp_path / "x.pt")
+    module = torch_files.pickled({})
+    torch_files.archive(tmp_path / "x.pt", module, {"constants.pkl": b"\x80\x02)."})
     with pytest.raises(CheckpointError, match="of TorchScript.*model.state_dict"):
         Checkpoint(tmp_path / "x.pt")
 

@@ -1,8 +1,7 @@
 """AlterNets and pre-activation ResNets of xxxnell/how-do-vits-work.
 
-Tensor names as models/preresnet_dnn_block.py and models/classifier_block.py write them.
-The authors' `.pth.tar` files are pickles, which kerasvit does not read. It reads their
-dictionary `state_dict` saved with `safetensors.torch.save_file`.
+Tensor names as models/preresnet_dnn_block.py and models/classifier_block.py write them,
+in the dictionary `state_dict` of the authors' `.pth.tar` files.
 """
 
 import re
