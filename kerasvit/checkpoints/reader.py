@@ -179,9 +179,9 @@ def _opener(path: Path, start: bytes) -> Callable[[OpenFile], Content]:
         )
     if start[257:262] == b"ustar":
         raise CheckpointError(
-            f"{path} is a tar archive, perhaps of PyTorch before 0.1.10, which is not "
-            "read. Unpack it, or load it in PyTorch and save the weights again: "
-            "torch.save(torch.load(path), new_path)."
+            f"{path} is a tar archive, which is not read. Unpack it. If it is of one "
+            "of the first versions of PyTorch, save it again where you trust it: "
+            "torch.save(torch.load(path, weights_only=False), new_path)."
         )
     return _open_archive if path.suffix == ".npz" else _open_safetensors
 

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from os.path import commonprefix
 from typing import Protocol, TypeAlias
 
@@ -18,9 +18,10 @@ _DEEP = 8  # parts before all names that may be removed
 # The projections for training beside the backbone in files of DINO, iBOT and DINOv2:
 # `DINOHead` in facebookresearch/dino/vision_transformer.py.
 _PROJECTION = re.compile(r"((dino|ibot)_)?head\.(mlp|last_layer)\b")
+_FEWEST = 8  # tensors of a model; smaller states are not looked at more closely
 _LISTED = 20  # states in a message
 
-IsKnown: TypeAlias = Callable[[Iterable[str]], bool]
+IsKnown: TypeAlias = Callable[[Collection[str]], bool]
 
 
 class States(Protocol):
@@ -50,18 +51,22 @@ def model_names(file: States, state: str | None, is_known: IsKnown) -> dict[str,
         CheckpointError: There is no such state, or there are several; or the state
             holds objects that are not tensors.
     """
-    inner = {key: _unwrapped(names, is_known) for key, names in file.states.items()}
-    known = [key for key, names in inner.items() if is_known(names.values())]
+
+    def is_model(names: Collection[str]) -> bool:
+        return len(names) >= _FEWEST and is_known(names)
+
+    inner = {key: _unwrapped(names, is_model) for key, names in file.states.items()}
+    known = [key for key, names in inner.items() if is_model(names.values())]
     if state is not None:
         key, chosen = _chosen(file, state, known)
-        names = _unwrapped(chosen, is_known)
+        names = _unwrapped(chosen, is_model)
     elif len(known) == 1 or len(inner) == 1:
         key = (known or list(inner))[0]
         names = inner[key]
     else:
         models = {key: file.states[key] for key in known}
         for key in [key for key in inner if key not in models]:
-            models |= _known_parts(file.states[key], is_known)
+            models |= _known_parts(file.states[key], is_model)
         what = "it holds several models" if models else "it holds several states"
         raise CheckpointError(_choice(file, models or file.states, what))
     for name, kind in file.objects.get(key, {}).items():
@@ -71,7 +76,7 @@ def model_names(file: States, state: str | None, is_known: IsKnown) -> dict[str,
                 "It is not made, because that could run code. Save the model again "
                 "without it: torch.save(model.state_dict(), path)."
             )
-    if not is_known(names.values()) and (parts := _known_parts(names, is_known)):
+    if not is_model(names.values()) and (parts := _known_parts(names, is_model)):
         raise CheckpointError(_choice(file, parts, "it holds more than one model"))
     return names
 
@@ -97,7 +102,7 @@ def _begins(name: str, state: str) -> bool:
     return any(n.startswith(f"{state}.") for n in (name, _without_wrappers(name)))
 
 
-def _known_parts(names: Iterable[str], is_known: IsKnown) -> dict[str, list[str]]:
+def _known_parts(names: Iterable[str], is_model: IsKnown) -> dict[str, list[str]]:
     """Returns {what their names begin with: names} of the models in a larger one."""
     inner = {name: _without_wrappers(name) for name in names}
     common = commonprefix(list(inner.values()))
@@ -110,7 +115,7 @@ def _known_parts(names: Iterable[str], is_known: IsKnown) -> dict[str, list[str]
     return {
         part: inside
         for part, inside in parts.items()
-        if is_known(_unwrapped(inside, is_known).values())
+        if is_model(_unwrapped(inside, is_model).values())
     }
 
 
@@ -127,7 +132,7 @@ def _choice(file: States, models: Mapping[str, list[str]], what: str) -> str:
     return "\n".join([f'{what}. Choose a part, such as state="{last:.200}":', *lines])
 
 
-def _unwrapped(names: Iterable[str], is_known: IsKnown) -> dict[str, str]:
+def _unwrapped(names: Iterable[str], is_model: IsKnown) -> dict[str, str]:
     """Returns {name in a file: name without the prefixes of wrappers}.
 
     `torch.compile`, `DistributedDataParallel`, FSDP, moving averages and training
@@ -136,14 +141,14 @@ def _unwrapped(names: Iterable[str], is_known: IsKnown) -> dict[str, str]:
 
     Args:
         names: Names of all tensors of a model.
-        is_known: Whether a code base has these names. While it has not and all names
+        is_model: Whether a code base has these names. While it has not and all names
             begin with the same part, such as `timm_model` or `model`, this is removed.
     """
     inner = {name: _without_wrappers(name) for name in names}
     inner = {n: s for n, s in inner.items() if s.rpartition(".")[2] != _UPDATES}
     shorter = inner
     for _ in range(_DEEP):
-        if is_known(shorter.values()):
+        if is_model(shorter.values()):
             return shorter
         shorter = _without_projection(shorter)
         if len({short.partition(".")[0] for short in shorter.values()}) != 1:

@@ -17,7 +17,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .open_file import MAX_HEADER, CheckpointError, OpenFile
+from .open_file import MAX_HEADER, MAX_TENSORS, CheckpointError, OpenFile
 from .pickled import Inert, Named, unpickled
 
 MAX_PICKLE = 16_000_000  # bytes; the pickles hold no values of tensors
@@ -52,7 +52,7 @@ class Storage:
     Attributes:
         key: Its name in the file.
         kind: Its class.
-        dtype: NumPy's dtype, little-endian; `np.void` of those that are not read.
+        dtype: NumPy's dtype; `np.void` of those that are not read.
         start, size: The part that is meant, in elements.
         whole: Number of elements of the storage.
     """
@@ -414,18 +414,20 @@ def _items(opened: OpenFile, root: Any) -> Iterator[tuple[str, str, Any]]:
     Raises:
         CheckpointError: There are too many.
     """
-    waiting, dicts, letters = deque([("", root)]), 0, 0
+    waiting, dicts, letters, count = deque([("", root)]), 0, 0, 0
     while waiting:
         path, parent = waiting.popleft()
         dicts += 1
         for key, value in parent.items() if isinstance(parent, dict) else ():
             if not isinstance(value, (dict, Tensor, Inert, Named)):
                 continue
+            count += 1
             letters += len(path) + len(key) + 1
-            if letters > MAX_HEADER or dicts > MAX_DICTS:
+            if letters > MAX_HEADER or dicts > MAX_DICTS or count > MAX_TENSORS:
                 raise CheckpointError(
-                    f"{opened.path} holds over {MAX_DICTS:,} dicts, or names of over "
-                    f"{MAX_HEADER:,} letters. This is not a file of model weights."
+                    f"{opened.path} holds over {MAX_TENSORS:,} tensors, {MAX_DICTS:,} "
+                    f"dicts, or {MAX_HEADER:,} letters of names. This is not a file of "
+                    "model weights."
                 )
             name = f"{path}.{key}" if path else key
             if isinstance(value, dict):

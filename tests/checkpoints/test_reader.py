@@ -87,12 +87,12 @@ def test_a_file_truncated_while_it_is_read_raises(weights):
         reader["a/kernel"]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_comes_as_float32(dtype, tmp_path):
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_other_precisions_come_as_float32(dtype, tmp_path):
     import ml_dtypes
 
     path = tmp_path / "half.safetensors"
-    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.float16
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
     save_file({"a": ARRAY.astype(kind)}, path)
     assert Reader(path)["a"].dtype == np.float32
     np.testing.assert_array_equal(Reader(path)["a"], ARRAY)

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import kerasvit
-from kerasvit.checkpoints import CheckpointError
+from kerasvit.checkpoints import Checkpoint, CheckpointError
 from tests.contract import to_numpy
 from tests.once import on_last_backend
 
@@ -40,6 +40,21 @@ def test_shards_are_one_model(case, tmp_path):
         np.testing.assert_array_equal(to_numpy(ours), to_numpy(theirs))
     again = kerasvit.from_pretrained(tmp_path / INDEX)
     assert again.record == model.record
+
+
+@on_last_backend
+def test_shards_of_timm(tmp_path):
+    tensors = load_file(CASES / "timm_vit" / "model.safetensors")
+    (tmp_path / "config.json").write_text('{"model_args": {"num_heads": 3}}')
+    places = {name: (FIRST, SECOND)[i % 2] for i, name in enumerate(sorted(tensors))}
+    for file in (FIRST, SECOND):
+        part = {name: tensors[name] for name in tensors if places[name] == file}
+        save_file(part, tmp_path / file)
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": places}))
+    found = Checkpoint(tmp_path)
+    assert found.description.numbers["num_heads"] == 3
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(found[name], tensor)
 
 
 @on_last_backend

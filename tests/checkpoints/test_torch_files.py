@@ -1,7 +1,9 @@
 """Files of `torch.save`, in both forms: their tensors, and nothing else of them."""
 
 import argparse
+import importlib.util
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -72,10 +74,14 @@ def test_neither_torch_nor_what_is_named_is_imported():
         "for path in sys.argv[1:]: Checkpoint(path)\n"
         "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
         "assert not new & {'torch', 'argparse', 'pickle'}, new\n"
+        "assert 'torch' not in sys.modules\n"
     )
+    others = [name for name in ("jax", "tensorflow") if importlib.util.find_spec(name)]
+    if not others:
+        pytest.skip("needs a backend that does not import PyTorch itself")
     files = [str(FILES / f"{form}.pth") for form in FORMS]
-    # On TensorFlow, which does not import PyTorch itself.
-    subprocess.run([sys.executable, "-c", code, *files], check=True)
+    environment = {**os.environ, "KERAS_BACKEND": others[0]}
+    subprocess.run([sys.executable, "-c", code, *files], check=True, env=environment)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -486,11 +492,11 @@ def test_names_may_not_fill_the_memory(tmp_path):
     pickle = b"\x80\x02" + torch_files.tensor() + b"q\x010}" + key + inner + b"s."
     path = tmp_path / "x.pth"
     torch_files.archive(path, pickle, [("data/0", BYTES)])
-    with pytest.raises(CheckpointError, match="names of over"):
+    with pytest.raises(CheckpointError, match="letters of names"):
         Reader(path)
     itself = b"}q\x00" + b"".join(
         torch_files.text(str(i)) + b"h\x00s" for i in range(50)
     )
     torch_files.archive(path, b"\x80\x02" + itself + b".")
-    with pytest.raises(CheckpointError, match="over 10,000 dicts"):
+    with pytest.raises(CheckpointError, match="10,000 dicts"):
         Reader(path)
