@@ -73,8 +73,8 @@ def model_names(file: States, state: str | None, is_known: IsKnown) -> dict[str,
         if state in (None, key) or _begins(name, str(state)):
             raise CheckpointError(
                 f"it holds {kind:.200} at {name:.200}, beside the tensors of a model. "
-                "It is not made, because that could run code. Save the model again "
-                "without it: torch.save(model.state_dict(), path)."
+                "Only tensors of real numbers are read, and no other object is made. "
+                "Save the model again without it: torch.save(model.state_dict(), path)."
             )
     if not is_model(names.values()) and (parts := _known_parts(names, is_model)):
         raise CheckpointError(_choice(file, parts, "it holds more than one model"))
@@ -85,14 +85,13 @@ def _chosen(file: States, state: str, known: list[str]) -> tuple[str, list[str]]
     """Returns (name of a state, names of its tensors that are chosen)."""
     if not isinstance(state, str):
         raise CheckpointError(f"`state` must be text. Received: {state!r:.200}.")
-    if state in file.states:
-        return state, file.states[state]
+    fitting = [key for key in known if key == state]
+    fitting = fitting or [key for key in known if state in re.split("[._]", key)]
+    if len(fitting) == 1:
+        return fitting[0], file.states[fitting[0]]
     for key, names in file.states.items():
         if chosen := [name for name in names if _begins(name, state)]:
             return key, chosen
-    fitting = [key for key in known if state in re.split("[._]", key)]
-    if len(fitting) == 1:
-        return fitting[0], file.states[fitting[0]]
     found = "several states" if fitting else "no state"
     raise CheckpointError(_choice(file, file.states, f"it has {found} {state!r:.200}"))
 

@@ -24,7 +24,7 @@ MAX_PICKLE = 16_000_000  # bytes; the pickles hold no values of tensors
 MAX_DICTS = 10_000  # in which tensors are looked for
 
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # of the older form
-_NO_TORCH = (
+_HOW_TO_SAVE = (
     "save the weights with torch.save(model.state_dict(), path) or "
     "safetensors.torch.save_file"
 )
@@ -139,7 +139,7 @@ def open_zip(opened: OpenFile, archive: zipfile.ZipFile) -> TorchFile:
         what = "of TorchScript" if members.top else "without a data.pkl"
         raise CheckpointError(
             f"{opened.path} is a zip archive {what}, which is not read. In PyTorch, "
-            f"{_NO_TORCH}."
+            f"{_HOW_TO_SAVE}."
         )
     pickle = io.BytesIO(members.content("data.pkl", MAX_PICKLE))
     storages: dict[str, Storage] = {}
@@ -218,7 +218,7 @@ def open_older(opened: OpenFile) -> TorchFile:
     if next_value() != _MAGIC:
         raise CheckpointError(
             f"{opened.path} is a pickle that torch.save did not write; such pickles "
-            f"are not read. In PyTorch, {_NO_TORCH}."
+            f"are not read. In PyTorch, {_HOW_TO_SAVE}."
         )
     protocol, system = next_value(), next_value()
     if protocol != _PROTOCOL or not isinstance(system, dict):
@@ -328,10 +328,7 @@ def _of_type(function: Any, kind: Any, arguments: Any, *_: Any) -> Any:
     if not isinstance(function, Named) or not isinstance(kind, Named):
         raise ValueError("its tensors have no class")
     make = _TENSORS.get(function.name)
-    if make is None or kind.name not in (
-        "torch.Tensor",
-        "torch.nn.parameter.Parameter",
-    ):
+    if make is None or kind.name not in _KINDS:
         return Inert(kind.name)
     return make(*arguments)
 
@@ -401,7 +398,7 @@ def _found(
         raise CheckpointError(
             f"{opened.path} holds an object of {root.name!r:.200}, which is not made: "
             "that could run code. kerasvit reads dicts of tensors. In PyTorch, "
-            f"{_NO_TORCH}."
+            f"{_HOW_TO_SAVE}."
         )
     raise CheckpointError(
         f"{opened.path} holds no dict of tensors. This is not a file of model weights."

@@ -214,7 +214,7 @@ def test_a_lone_file_builds_the_model_of_its_tensors():
         (("model", "model_ema"), {"model": 0, "model_ema": 1, "ema": 1}),
         (("state_dict", "state_dict_ema"), {"state_dict": 0, "ema": 1}),
         (("student", "teacher"), {"student": 0, "teacher": 1}),
-        (("net", "ema.module"), {"net": 0, "ema.module": 1, "module": 1}),
+        (("net", "ema.module"), {"net": 0, "ema.module": 1, "module": 1, "ema": 1}),
     ],
 )
 def test_one_of_several_models_is_chosen(names, asked, saved):
