@@ -266,10 +266,11 @@ def _check_sizes(*sizes: Any, most: int = 2**62) -> None:
         raise ValueError("its tensors have wrong sizes")
 
 
-def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Any:
+def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *others: Any) -> Any:
     """Returns a tensor whose place in the storage is checked.
 
-    Signature of torch/_utils.py `_rebuild_tensor_v2`.
+    Signature of torch/_utils.py `_rebuild_tensor_v2`, whose last argument may say that
+    the values are to be negated.
     """
     if not isinstance(storage, Storage):
         raise ValueError("its tensors have no storage")
@@ -283,6 +284,8 @@ def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Any
     tensor = Tensor(storage, offset, shape, strides)
     if offset + _last(tensor) > storage.size:
         raise ValueError("its tensors are larger than their storages")
+    if len(others) > 2 and others[2]:
+        return Inert("torch.Tensor.neg")
     if math.prod(shape) > storage.size:
         return Inert("torch.Tensor.expand")  # could fill the memory
     return tensor

@@ -302,7 +302,10 @@ def test_an_object_among_the_tensors_is_named(saved):
     check_model(saved({"model": {**model(), "epoch": 3, "note": "a"}, "x": range(3)}))
 
 
-@pytest.mark.parametrize("what", ["expanded", "complex64", "sparse", "float8_e4m3fn"])
+NOT_READ = ["expanded", "negated", "complex64", "sparse", "float8_e4m3fn"]
+
+
+@pytest.mark.parametrize("what", NOT_READ)
 def test_a_tensor_that_is_not_read_is_named(what, saved):
     import torch
 
@@ -310,6 +313,8 @@ def test_a_tensor_that_is_not_read_is_named(what, saved):
     bias = whole["head.bias"]
     if what == "expanded":
         changed = torch.ones(1).expand(3)
+    elif what == "negated":
+        changed = torch.complex(bias, bias).conj().imag
     else:
         changed = (
             bias.to_sparse() if what == "sparse" else bias.to(getattr(torch, what))
