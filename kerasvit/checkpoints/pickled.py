@@ -6,7 +6,8 @@ list of what it can make; all else becomes an `Inert`, which only has a name. Th
 instructions are decoded by `pickletools`, which executes nothing.
 
 The memory and time are bounded by the number of instructions: no instruction makes more
-than one object or moves an object more than once, and no key but text is hashed.
+than one object or moves an object more than once, no key but text is hashed, and calls
+have few arguments, which are counted with what they contain.
 """
 
 import pickletools
@@ -17,6 +18,7 @@ from typing import Any, TypeAlias
 
 # A model with its moving average and an optimizer's state has 40,000 instructions.
 MAX_INSTRUCTIONS = 500_000
+MAX_ARGUMENTS, MAX_NAME = 16, 1000  # of a call; letters of what it calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class _Machine:
         stack: Values above the last mark.
         below: The stacks below the marks.
         memo: Values that the pickle numbers.
+        passed: Number of items in containers that were passed to calls.
     """
 
     calls: Calls
@@ -86,6 +89,7 @@ class _Machine:
     stack: list[Any] = field(default_factory=list)
     below: list[list[Any]] = field(default_factory=list)
     memo: dict[int, Any] = field(default_factory=dict)
+    passed: int = 0
 
     def run(self, name: str, argument: Any) -> None:
         """Runs one instruction."""
@@ -201,6 +205,8 @@ class _Machine:
         module, name = self._popped(2)
         if not isinstance(module, str) or not isinstance(name, str):
             raise ValueError("its pickle names a class by something else than text")
+        if len(module) + len(name) > MAX_NAME:
+            raise ValueError("its pickle names a class by too long a text")
         self.stack.append(Named(f"{module}.{name}"))
 
     def _ext1(self, code: int) -> None:
@@ -228,9 +234,19 @@ class _Machine:
         if not isinstance(called, (Named, Inert)) or not isinstance(arguments, tuple):
             raise ValueError("its pickle calls something that is no class")
         if isinstance(called, Named) and called.name in self.calls:
+            self._check_passed(arguments)
             self.stack.append(self.calls[called.name](*arguments))
         else:
             self.stack.append(Inert(called.name))
+
+    def _check_passed(self, arguments: Any) -> None:
+        """Counts arguments, which may be in the memo and passed any number of times."""
+        if not isinstance(arguments, tuple) or len(arguments) > MAX_ARGUMENTS:
+            raise ValueError("its pickle calls something with other arguments")
+        sized = [each for each in arguments if isinstance(each, (list, tuple, dict))]
+        self.passed += sum(map(len, sized))
+        if self.passed > MAX_INSTRUCTIONS:
+            raise ValueError(f"its pickle passes over {MAX_INSTRUCTIONS:,} items")
 
     def _build(self) -> None:
         """Removes the attributes of an object, which stays as it is."""
@@ -243,7 +259,9 @@ class _Machine:
         self.stack.append(self.stored(argument))
 
     def _binpersid(self) -> None:
-        self.stack.append(self.stored(*self._popped(1)))
+        (identity,) = self._popped(1)
+        self._check_passed(identity)
+        self.stack.append(self.stored(identity))
 
 
 _VALUES = {

@@ -18,10 +18,11 @@ import ml_dtypes
 import numpy as np
 
 from .open_file import MAX_HEADER, MAX_TENSORS, CheckpointError, OpenFile
-from .pickled import Inert, Named, unpickled
+from .pickled import MAX_ARGUMENTS, Inert, Named, unpickled
 
 MAX_PICKLE = 16_000_000  # bytes; the pickles hold no values of tensors
-MAX_DICTS = 10_000  # in which tensors are looked for
+MAX_SHARED = 16  # times that a storage may be in tensors
+MAX_DICTS, MAX_ITEMS = 10_000, 1_000_000  # in which tensors are looked for
 
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # of the older form
 _HOW_TO_SAVE = (
@@ -278,9 +279,9 @@ def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *others: Any) -
         return Inert(storage.kind)
     if not isinstance(shape, tuple) or not isinstance(strides, tuple):
         raise ValueError("its tensors have no shape")
-    _check_sizes(offset, *shape, *strides)
     if len(shape) != len(strides) or len(shape) > 64:
         raise ValueError("its tensors have wrong strides")
+    _check_sizes(offset, *shape, *strides)
     tensor = Tensor(storage, offset, shape, strides)
     if offset + _last(tensor) > storage.size:
         raise ValueError("its tensors are larger than their storages")
@@ -328,7 +329,8 @@ def _of_type(function: Any, kind: Any, arguments: Any, *_: Any) -> Any:
 
     Signature of torch/_tensor.py `_rebuild_from_type_v2`.
     """
-    if not isinstance(function, Named) or not isinstance(kind, Named):
+    named = isinstance(function, Named) and isinstance(kind, Named)
+    if not named or not isinstance(arguments, tuple) or len(arguments) > MAX_ARGUMENTS:
         raise ValueError("its tensors have no class")
     make = _TENSORS.get(function.name)
     if make is None or kind.name not in _KINDS:
@@ -395,6 +397,12 @@ def _found(
             file.states.setdefault(path, []).append(name)
         else:
             file.objects.setdefault(path, {})[name] = value.name
+    values = sum(math.prod(tensor.shape) for tensor in file.tensors.values())
+    if values > MAX_SHARED * opened.size:  # a byte is the smallest element
+        raise CheckpointError(
+            f"{opened.path} holds {values:,} values of tensors in {opened.size:,} "
+            "bytes. This is not a file of model weights."
+        )
     if file.tensors:
         return file
     if isinstance(root, (Inert, Named)):
@@ -414,21 +422,28 @@ def _items(opened: OpenFile, root: Any) -> Iterator[tuple[str, str, Any]]:
     Raises:
         CheckpointError: There are too many.
     """
-    waiting, dicts, letters, count = deque([("", root)]), 0, 0, 0
+    waiting, dicts, letters, count, seen = deque([("", root)]), 0, 0, 0, 0
     while waiting:
         path, parent = waiting.popleft()
         dicts += 1
         for key, value in parent.items() if isinstance(parent, dict) else ():
-            if not isinstance(value, (dict, Tensor, Inert, Named)):
-                continue
-            count += 1
-            letters += len(path) + len(key) + 1
-            if letters > MAX_HEADER or dicts > MAX_DICTS or count > MAX_TENSORS:
+            seen += 1
+            if isinstance(value, (dict, Tensor, Inert, Named)):
+                count += 1
+                letters += len(path) + len(key) + 1
+            if (
+                letters > MAX_HEADER
+                or dicts > MAX_DICTS
+                or count > MAX_TENSORS
+                or seen > MAX_ITEMS
+            ):
                 raise CheckpointError(
                     f"{opened.path} holds over {MAX_TENSORS:,} tensors, {MAX_DICTS:,} "
-                    f"dicts, or {MAX_HEADER:,} letters of names. This is not a file of "
-                    "model weights."
+                    f"dicts, {MAX_ITEMS:,} values, or {MAX_HEADER:,} letters of names. "
+                    "This is not a file of model weights."
                 )
+            if not isinstance(value, (dict, Tensor, Inert, Named)):
+                continue
             name = f"{path}.{key}" if path else key
             if isinstance(value, dict):
                 waiting.append((name, value))

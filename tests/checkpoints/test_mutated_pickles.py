@@ -191,6 +191,49 @@ def test_too_many_instructions(program):
     assert time.process_time() - start < 5
 
 
+ITEMS, CALLS = 100_000, 40_000  # of one container, which is passed so many times
+ONE = b"\x80\x02(" + b"K\x01" * ITEMS + b"t"  # a tuple
+ORDERED = b"ccollections\nOrderedDict\n"
+LONG = b"\x80\x04X" + (1_000_000).to_bytes(4, "little") + b"a" * 1_000_000
+DICT = b"".join(b"X\x06\x00\x00\x00%06dK\x01" % i for i in range(ITEMS))
+REPEATED = {
+    "items of a dict": b"\x80\x02]q\x01("
+    + b"X\x01\x00\x00\x00aK\x01\x86" * ITEMS
+    + b"e\x85q\x02"
+    + ORDERED
+    + b"q\x03"
+    + b"h\x03h\x02R0" * CALLS,
+    "arguments": ONE + b"q\x02" + ORDERED + b"q\x03" + b"h\x03h\x02R0" * CALLS,
+    "parts of an id": ONE + b"q\x02" + b"h\x02Q0" * CALLS,
+    "letters of a name": LONG + b"q\x02" + b"h\x02h\x02\x93\x94" * CALLS,
+    "a dict in dicts": b"\x80\x02}("
+    + DICT
+    + b"uq\x020}("
+    + b"".join(b"X\x06\x00\x00\x00%06dh\x02" % i for i in range(9000))
+    + b"u",
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_what_is_passed_many_times_is_counted(name, tmp_path):
+    start = time.process_time()
+    path = torch_files.archive(tmp_path / "x.pth", REPEATED[name] + b".")
+    with pytest.raises(CheckpointError, match="calls|passes|too long|over 20,000"):
+        Reader(path)
+    assert time.process_time() - start < 5
+
+
+def test_tensors_may_not_be_much_larger_than_the_file(tmp_path):
+    """A storage of one megabyte in a thousand tensors would fill a gigabyte."""
+    import torch
+
+    shared = torch.zeros(250_000)
+    state = {f"blocks.{i}.weight": shared for i in range(1000)}
+    torch.save(state, tmp_path / "x.pth")
+    with pytest.raises(CheckpointError, match="250,000,000 values of tensors in"):
+        Reader(tmp_path / "x.pth")
+
+
 def test_deep_nesting_is_no_recursion(tmp_path):
     for program in (b"]" * 100_000 + b"a" * 99_999, b")" + b"\x85" * 100_000):
         path = tmp_path / "x.pth"
