@@ -142,7 +142,7 @@ def arrays(name: str, value: Any) -> Iterator[tuple[str, np.ndarray]]:
     if dataclasses.is_dataclass(value):
         value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        if value and all(np.ndim(each) == 0 for each in value.values()):
+        if value and all(np.isscalar(each) for each in value.values()):
             value = [*value.values()]
         else:
             for key in value.keys() - LEFT_OUT:
