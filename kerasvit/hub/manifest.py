@@ -27,7 +27,7 @@ class Entry:
         format: Code base of the tensor names, one of `kerasvit.checkpoints.CODE_BASES`.
         classes: Number of classes; 0 without a head.
         megabytes: Size of the file in 10⁶ bytes, rounded.
-        license: SPDX identifier that the source states.
+        license: Identifier that the source states, of SPDX or of the Hub.
         preprocessing: Fields of `kerasvit.Preprocessing`.
         top1: {"percent", "source"}: ImageNet accuracy and its publisher, or None.
         head: "zeroed" if the head in the file contains zeros only, or None.

@@ -151,6 +151,13 @@ def test_a_method_with_models_of_its_own_names_them(model, tag, calls):
         kerasvit.from_pretrained(f"{model}/{tag}")
 
 
+def test_features_of_a_dinov3_are_the_class_token():
+    for entry in entries():
+        token = entry.arguments == {"pool": "token"}
+        of_dinov3 = "_dinov3" in entry.source
+        assert token == of_dinov3, entry
+
+
 def test_licences_differ_between_the_weights_of_a_variant():
     licences = {tag: each.license for tag, each in published("DINOv3B16").items()}
     assert licences["lvd1689m"] == "dinov3-license"

@@ -15,6 +15,8 @@ from tests.weights.outlines import outlines
 
 SOON = ("ViTTi16/augreg_in21k", "ViTB32/imagenet21k_ft_in1k_384", "MixerS32/gsam")
 SOON += ("BiTR50x1/distilled_in1k_160", "ViTB16/clip_openai", "ViTS14/dinov2_reg4")
+SOON += ("ViTL14/eva", "DINOv3S16/lvd1689m_qkvb", "RoPEMixedViTS16/ape_naver_in1k")
+SOON += ("PECoreTi16/fb", "EVA02Ti14/mim_in22k_ft_in1k", "ViTM16/sbb_in1k_reg1")
 
 
 @pytest.fixture
