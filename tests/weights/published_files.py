@@ -99,6 +99,8 @@ def narrow_lines(lines):
         axes = range(len(sizes))
         if name in ("patch_embed.proj.weight", "embedding/kernel"):  # only the output
             axes = [0] if name.endswith("weight") else [3]
+        if name == "rope.freqs":  # (2, blocks, heads, d/2)
+            axes, sizes[2] = [], str(int(sizes[2]) // factor)
         for axis in axes:
             size = sizes[axis]
             if size.isdigit() and (int(size) >= 64 or "MultiHead" in name):
