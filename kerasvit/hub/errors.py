@@ -104,16 +104,8 @@ def explain_download(
         )
     if name == ADAPTERS:
         without = ": it holds no adapters of LoRA. Load a model with from_pretrained."
-    consent = f"asks for your consent: give it at {where}, and log in with `hf auth "
-    consent += "login`."
-    if repository.lower().startswith("facebook/dinov3"):
-        consent += (
-            " timm has copies that are open, such as "
-            "hf://timm/vit_base_patch16_dinov3.lvd1689m: "
-            'kerasvit.list_weights("DINOv3") lists them.'
-        )
     explanations = {  # the first that fits
-        errors.GatedRepoError: consent,
+        errors.GatedRepoError: _consent(repository, where),
         errors.RepositoryNotFoundError: absent,
         errors.RevisionNotFoundError: f"has no revision {revision!r}.",
         errors.LocalEntryNotFoundError: f"is not in the cache, and {silent} {by_hand}",
@@ -127,6 +119,20 @@ def explain_download(
         return f"{repository} {absent}"
     failed = f"cannot be downloaded: {explain_request(error, endpoint)} {by_hand}"
     return f"{repository} {explain_disk(error) or failed}"
+
+
+def _consent(repository: str, where: str) -> str:
+    """Returns how to get a repository whose owner asks for consent, at an address."""
+    text = (
+        f"asks for your consent: give it at {where}, and log in with `hf auth login`."
+    )
+    if repository.lower().startswith("facebook/dinov3"):
+        text += (
+            " timm has copies that are open, such as "
+            "hf://timm/vit_base_patch16_dinov3.lvd1689m: "
+            'kerasvit.list_weights("DINOv3") lists them.'
+        )
+    return text
 
 
 def explain_request(error: BaseException, endpoint: str) -> str:
