@@ -1,6 +1,7 @@
 """Intermediate features of a functional model, in the order of depth."""
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -158,7 +159,7 @@ class Probe(keras.layers.Layer):
     """Calls a layer, and returns the outputs or inputs of layers inside it.
 
     Args:
-        layer: Built layer with one input.
+        layer: Built layer with one input, or a block, which may have positions beside.
         inside: Layers inside it, at any depth.
         at: "outputs" or "inputs".
 
@@ -179,11 +180,11 @@ class Probe(keras.layers.Layer):
         self.at = at
         self.order: tuple[str, ...] = ()
 
-    def call(self, x: Any) -> list[Tensor]:
+    def call(self, x: Any, *positions: Any) -> list[Tensor]:
         seen: list[tuple[str, Tensor]] = []
         watched = functools.partial(_watched, seen, self.at)
         with seen_here((i, "call", functools.partial(watched, i)) for i in self.inside):
-            self.layer(x)
+            self.layer(x, *positions)
         self.order = tuple(path for path, _ in seen)
         paths = map(path_of, self.inside)
         wrong = [path for path in paths if self.order.count(path) != 1]
@@ -233,11 +234,15 @@ def _features(model: keras.Model, pattern: str, at: str) -> list[tuple[str, Tens
     for (outer, inputs, outputs), chosen in _chosen(model, pattern):
         inside = [layer for layer in chosen if layer is not outer]
         own = within = []
+        # What a block takes beside its tokens are positions.
+        takes_positions = "positions" in inspect.signature(outer.call).parameters
+        tokens = inputs[:1] if takes_positions else inputs
         if outer in chosen:
-            tensor = _one(outer, inputs if at == "inputs" else outputs)
+            tensor = _one(outer, tokens if at == "inputs" else outputs)
             own = [(path_of(outer), tensor)]
         if inside:
-            within = _inside(outer, _one(outer, inputs), inside, at)
+            others = inputs[len(tokens) :]
+            within = _inside(outer, [_one(outer, tokens), *others], inside, at)
         # A layer begins before and ends after the layers inside it.
         features += own + within if at == "inputs" else within + own
     return features
@@ -268,11 +273,14 @@ def _one(layer: keras.layers.Layer, tensors: list[Tensor]) -> Tensor:
 
 
 def _inside(
-    outer: keras.layers.Layer, x: Tensor, inside: list[keras.layers.Layer], at: str
+    outer: keras.layers.Layer,
+    inputs: list[Tensor],
+    inside: list[keras.layers.Layer],
+    at: str,
 ) -> list[tuple[str, Tensor]]:
-    """Returns (path, tensor) of layers inside a layer that is called with `x`."""
+    """Returns (path, tensor) of layers inside a layer that is called with `inputs`."""
     probe = Probe(outer, inside, at)
-    tensors = keras.tree.flatten(probe(x))
+    tensors = keras.tree.flatten(probe(*inputs))
     return list(zip(probe.order, tensors, strict=True))
 
 

@@ -56,6 +56,26 @@ def test_layers_inside_a_block_are_in_the_order_of_their_calls():
     close(output, x + attention + array(layer.mlp(middle)))
 
 
+@pytest.mark.parametrize("at", ["inputs", "outputs"])
+def test_blocks_may_have_positions_as_a_second_input(at):
+    model = tiny("RotaryVisionTransformer", depth=2)
+    places = model.get_layer("rotary_positions")(X)
+    block = model.get_layer("encoder_block_1")
+    before = whole(Activations(model, "encoder_block_0$"))[0]
+    after, inner = whole(Activations(model, "block_1(/mlp/dense_1)?$", at=at))[::-1]
+    if at == "inputs":
+        after, inner = inner, after
+        close(after, before)
+    else:
+        close(after, block(before, places))
+    x = before + array(block.attention(block.attention_norm(before), places))
+    hidden = block.mlp.dense_0(block.mlp_norm(x))
+    expected = block.mlp(block.mlp_norm(x))
+    if at == "inputs":
+        expected = keras.activations.gelu(hidden, approximate=False)
+    close(inner.reshape(expected.shape), expected)
+
+
 def test_inputs_of_normalisations_are_the_residual_stream():
     model = tiny("VisionTransformer")
     stream = Activations(model, "_norm$", at="inputs")
