@@ -11,7 +11,6 @@ from typing import Any
 
 import keras
 
-from kerasvit.arguments import number, one_of
 from kerasvit.layers import (
     MLP,
     BiasedAttention,
@@ -23,7 +22,11 @@ from kerasvit.layers import (
 from kerasvit.layers.resampling import KERNELS
 
 from .builder import builder
-from .checks import integer, multiple_of, sizes_of
+from .checks import (
+    check_transformer,
+    multiple_of,
+    sizes_of,
+)
 from .encoder import SIZES, drop_rates, pooled, position_embedding, prefixed
 from .image_model import ImageModel, head, image_input
 from .variant import rows_of
@@ -38,11 +41,7 @@ CHOICES = {
 
 def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks what only this builder has; returns all as plain JSON."""
-    checked = {**kwargs, "num_heads": integer("num_heads", kwargs["num_heads"], 1)}
-    for key, known in CHOICES.items():
-        checked[key] = one_of(key, kwargs[key], known)
-    if kwargs["layer_scale"] is not None:
-        checked["layer_scale"] = number("layer_scale", kwargs["layer_scale"])
+    checked = check_transformer(kwargs, CHOICES)
     stride = {"stride": kwargs["patch_size"], "what": "the patch size"}
     fitting = functools.partial(multiple_of, **stride)
     return {**checked, **sizes_of(kwargs, fitting, KERNELS, "geometric_linear")}

@@ -231,6 +231,34 @@ CHECKS: dict[str, Callable[..., Any]] = {
 }
 
 
+def check_transformer(
+    kwargs: dict[str, Any], choices: Mapping[str, tuple]
+) -> dict[str, Any]:
+    """Returns the arguments of a ViT's builder after the checks that all share.
+
+    Args:
+        kwargs: Arguments with `num_heads`, `layer_scale`, `pool` and perhaps
+            `class_token`.
+        choices: {argument: its values}.
+
+    Raises:
+        ArgumentError: One is out of its range, or the pooling needs a class token.
+    """
+    checked = {**kwargs, "num_heads": integer("num_heads", kwargs["num_heads"], 1)}
+    for key, known in choices.items():
+        checked[key] = one_of(key, kwargs[key], known)
+    if kwargs["layer_scale"] is not None:
+        checked["layer_scale"] = number("layer_scale", kwargs["layer_scale"])
+    if checked["pool"] == "token" and checked.get("class_token") is False:
+        raise ArgumentError(
+            '`pool="token"` needs a class token. Received: class_token=False. Choose '
+            '`pool="average"` or leave `class_token` out.',
+            "pool",
+            "class_token",
+        )
+    return checked
+
+
 def check_final_norm(kwargs: dict[str, Any]) -> None:
     """Raises if the pooling needs a normalisation that the model does not have."""
     if kwargs["pool"] == "average_then_norm" and not kwargs["final_norm"]:

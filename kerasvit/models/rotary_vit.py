@@ -27,7 +27,13 @@ from kerasvit.layers import (
 from kerasvit.layers.rotation import COORDINATES, ORDERS, PAIRS
 
 from .builder import builder
-from .checks import check_final_norm, integer, multiple_of, sizes_of
+from .checks import (
+    check_final_norm,
+    check_transformer,
+    integer,
+    multiple_of,
+    sizes_of,
+)
 from .encoder import SIZES, drop_rates, pooled, position_embedding, prefixed
 from .image_model import ImageModel, head, image_input
 from .variant import rows_of
@@ -55,20 +61,9 @@ CHOICES = {
 
 def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks what only this builder has; returns all as plain JSON."""
-    checked = {**kwargs, "num_heads": integer("num_heads", kwargs["num_heads"], 1)}
-    for key, known in CHOICES.items():
-        checked[key] = one_of(key, kwargs[key], known)
-    if kwargs["layer_scale"] is not None:
-        checked["layer_scale"] = number("layer_scale", kwargs["layer_scale"])
+    checked = check_transformer(kwargs, CHOICES)
     if kwargs["pool_heads"] is not None:
         checked["pool_heads"] = integer("pool_heads", kwargs["pool_heads"], 1)
-    if kwargs["pool"] == "token" and not kwargs["class_token"]:
-        raise ArgumentError(
-            '`pool="token"` needs a class token. Received: class_token=False. Choose '
-            '`pool="average"`.',
-            "pool",
-            "class_token",
-        )
     check_final_norm(kwargs)
     checked["rotary"] = _rotary(kwargs["rotary"])
     stride = {"stride": kwargs["patch_size"], "what": "the patch size"}

@@ -11,14 +11,20 @@ from typing import Any
 
 import keras
 
-from kerasvit.arguments import ArgumentError, number, one_of
 from kerasvit.layers import (
     Dense,
     PatchEmbedding,
 )
 
 from .builder import builder
-from .checks import at_least_one, check_final_norm, integer, multiple_of, sizes_of
+from .checks import (
+    at_least_one,
+    check_final_norm,
+    check_transformer,
+    integer,
+    multiple_of,
+    sizes_of,
+)
 from .encoder import SIZES, encoder, pooled, position_embedding, prefixed
 from .image_model import ImageModel, head, image_input
 from .variant import rows_of
@@ -33,23 +39,12 @@ CHOICES = {
 
 def check_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks what only a Vision Transformer has; returns all as plain JSON."""
-    checked = {**kwargs, "num_heads": integer("num_heads", kwargs["num_heads"], 1)}
+    checked = check_transformer(kwargs, CHOICES)
     size = kwargs["representation_size"]
     if size is not None:
         checked["representation_size"] = integer("representation_size", size, 0) or None
-    if kwargs["layer_scale"] is not None:
-        checked["layer_scale"] = number("layer_scale", kwargs["layer_scale"])
-    for key, known in CHOICES.items():
-        checked[key] = one_of(key, kwargs[key], known)
     if kwargs["class_token"] is None:
         checked["class_token"] = kwargs["pool"] == "token"
-    elif kwargs["pool"] == "token" and not kwargs["class_token"]:
-        raise ArgumentError(
-            '`pool="token"` needs a class token. Received: class_token=False. Choose '
-            '`pool="average"` or leave `class_token` out.',
-            "pool",
-            "class_token",
-        )
     check_final_norm(kwargs)
     fitting = at_least_one if kwargs["partial_patches"] else multiple_of
     stride = {"stride": kwargs["patch_size"], "what": "the patch size"}
