@@ -20,7 +20,11 @@ from .backend.models import ClonableModel, check_no_integers_trained
 from .backend.threads import alone
 from .backend.train_step import trained_weights_changed
 
-MODES = ("int8", "int4", "float8")
+CONFIGS = {
+    "int8": keras.quantizers.Int8QuantizationConfig,
+    "int4": keras.quantizers.Int4QuantizationConfig,
+    "float8": keras.quantizers.Float8QuantizationConfig,
+}
 Filters: TypeAlias = str | Iterable[str] | Callable[[Any], bool] | None
 
 
@@ -122,7 +126,7 @@ class QuantizableModel(ClonableModel):
                 compute in float16 or have adapters, or `filters` selects none. The
                 model is unchanged.
         """
-        quantize(self, config, filters)
+        quantize(self, _resolved(mode, config), filters)
 
     def make_train_function(self, force: bool = False) -> None:
         """Makes Keras's train function, of a model whose trained layers are floating.
@@ -133,6 +137,29 @@ class QuantizableModel(ClonableModel):
         check_no_integers_trained(self)
         force = trained_weights_changed(self) or force
         super().make_train_function(force=force)
+
+
+def _resolved(mode: Any, config: Any) -> keras.quantizers.QuantizationConfig:
+    """Returns the settings that `mode` or `config` states.
+
+    Keras 3.15 passes settings to `quantize` of any model; 3.16 passes the arguments.
+    """
+    if isinstance(config, str):  # as in Keras
+        mode, config = config, None
+    if config is not None and mode not in (None, config.mode):
+        raise ArgumentError(
+            f"`mode` and `config` must agree. Received: mode={mode!r:.100} and "
+            f"settings of {config.mode}. Leave one out.",
+            "mode",
+        )
+    mode = mode if config is None else config.mode
+    if mode not in CONFIGS:
+        raise ArgumentError(
+            f"`mode` must be one of {', '.join(CONFIGS)}. Received: {mode!r:.100}. "
+            "gptq and awq are calibrated with samples of text, not of images.",
+            "mode",
+        )
+    return CONFIGS[mode]() if config is None else config
 
 
 def quantize(model: Any, config: Any, filters: Filters = None) -> None:
@@ -146,12 +173,6 @@ def quantize(model: Any, config: Any, filters: Filters = None) -> None:
     Raises:
         ValueError: As for `QuantizableModel.quantize`.
     """
-    if config.mode not in MODES:
-        raise ArgumentError(
-            f"`mode` must be one of {', '.join(MODES)}. Received: {config.mode!r}, "
-            "which Keras calibrates with samples of text, not of images.",
-            "mode",
-        )
     if model.adapters:
         raise ValueError(
             f"{model.name} has adapters, which cannot be merged into quantised kernels "
