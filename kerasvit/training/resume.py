@@ -68,8 +68,9 @@ class Resume(keras.callbacks.Callback):
     Random numbers: at the beginning of each epoch the generators of Python, NumPy and
     PyTorch are seeded, so that data which `fit` or a `DataLoader` shuffles has the same
     order again. (On TensorFlow, arrays have it with `keras.utils.set_random_seed`
-    only.) With `data`, PyTorch's are seeded before each batch, for `Dropout` without a
-    seed.
+    only. Keras 3.16 orders arrays by the epochs since `fit` was called, so that they
+    begin again with the first epoch's order; `data` does not.) With `data`, PyTorch's
+    are seeded before each batch, for `Dropout` without a seed.
 
     Args:
         folder: Folder of the states, which is created; one for each training.

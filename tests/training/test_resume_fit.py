@@ -162,6 +162,11 @@ def test_several_steps_per_execution(tmp_path):
     assert_alike(trainer, straight)
 
 
+@pytest.mark.xfail(
+    keras.__version__ >= "3.16" and keras.backend.backend() != "tensorflow",
+    reason="Keras 3.16 orders arrays by the number of epochs since `fit` was called",
+    strict=True,
+)
 def test_arrays_continue_from_the_end_of_an_epoch(tmp_path):
     x, y = (np.concatenate(a) for a in zip(*map(samples, range(5)), strict=True))
 
