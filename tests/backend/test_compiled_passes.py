@@ -364,8 +364,8 @@ def test_a_call_may_leave_out_training():
     model = Short(pixels, keras.layers.Dense(2)(keras.layers.Dropout(0.5)(x)))
     model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=True)
     x, y = np.random.default_rng(0).normal(size=(8, 4)), np.ones((8, 2))
-    losses = [model.train_on_batch(x, y) for _ in range(3)]
-    assert losses[2] < losses[0]
+    losses = [model.train_on_batch(x, y) for _ in range(20)]
+    assert losses[-1] < losses[0]
 
 
 @pytest.mark.parametrize("trainer", ["sam", "nested"])
