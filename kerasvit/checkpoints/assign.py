@@ -132,7 +132,11 @@ def _matches(
 def _resampling(
     model: keras.Model, source_grids: Grids, kernel: str | None
 ) -> Resampled:
-    """Returns a function that resamples the arrays of layers that have a grid."""
+    """Returns a function that fits arrays to images of another size or depth.
+
+    It resamples those of layers that have a grid, or patches, and changes the number of
+    channels of the kernel that sees the image.
+    """
     methods = {
         path: functools.partial(
             method, source_grid=source_grids.get(layer.name), kernel=kernel
@@ -142,10 +146,39 @@ def _resampling(
         for path, method in layer.resamplers().items()
     }
 
+    kernels = (v for v in model.weights if len(v.shape) == 4)
+    of_image = next(kernels, None)
+
     def resampled(path: str, array: np.ndarray) -> np.ndarray:
+        if of_image is not None and path == of_image.path and array.ndim == 4:
+            array = with_channels(array, of_image.shape[2])
         return methods[path](array) if path in methods else array
 
     return resampled
+
+
+def with_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
+    """Returns a kernel for images of another number of channels.
+
+    For one channel the present c are added: a grey image then gives what it gives when
+    it is repeated c times. For others they are repeated or cut, and multiplied by
+    c / channels, so that the mean of the output stays.
+
+    Shape: (H, W, c, D) → (H, W, channels, D), the same dtype.
+
+    Args:
+        kernel: Array of floats.
+        channels: Number of channels.
+
+    Reference: timm/models/_manipulate.py `adapt_input_conv`.
+    """
+    present = kernel.shape[2]
+    if channels == present:
+        return kernel
+    if channels == 1:
+        return kernel.sum(axis=2, keepdims=True, dtype=kernel.dtype)
+    repeated = np.take(kernel, np.arange(channels) % present, axis=2)
+    return (repeated * (present / channels)).astype(kernel.dtype)
 
 
 def _outlines(

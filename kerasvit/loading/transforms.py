@@ -90,6 +90,8 @@ def with_normalization(
     trained_with = mean_and_std(kwargs.get("normalization"))
     if trained_with is not None and not given:
         transform = dataclasses.replace(transform, **trained_with)
+    if not given:
+        transform = transform.with_channels(kwargs.get("channels", 3))
     if include is None:
         include = trained_with is not None
     normalization = normalization_of(transform) if include else None

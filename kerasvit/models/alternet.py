@@ -86,6 +86,7 @@ def AlterNet(
     bottleneck: bool,
     stem: str,
     image_size: int | tuple[int, int] = 224,
+    channels: int = 3,
     num_classes: int = 1000,
     widths: Sequence[int] = (64, 128, 256, 512),
     stem_width: int = 64,
@@ -97,7 +98,7 @@ def AlterNet(
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "alternet",
 ) -> ImageModel:
-    """Builds an AlterNet: (batch, H, W, 3) → (batch, num_classes) logits.
+    """Builds an AlterNet: (batch, H, W, C) → (batch, num_classes) logits.
 
     Args:
         depths: Units of each stage; each stage but the first halves the map.
@@ -108,6 +109,7 @@ def AlterNet(
         stem: "imagenet": 7 × 7 with stride 2, then max-pooling. "cifar": 3 × 3.
         image_size: Height and width in pixels, an int for a square. Windows must fill
             the map of each stage with attention.
+        channels: Number of channels of the images.
         num_classes: Size of the head; 0: no head, the model returns features.
         widths: Channels inside the units of each stage; a bottleneck has four times as
             many output channels.
@@ -117,15 +119,16 @@ def AlterNet(
         window_size: Edge of an attention window, in pixels of the map.
         stochastic_depth: Probability of dropping the residual branch of the last unit,
             in [0, 1). It grows linearly from 0 in the first unit.
-        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
-            model takes pixels in [0, 255] and normalises them. None: it does not.
+        normalization: {"mean": numbers, "std": numbers} of pixels in [0, 1], one for
+            each channel: the model takes pixels in [0, 255] and normalises them. None:
+            it does not.
         dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Name of the model.
 
     Raises:
         ValueError: An argument is out of range, or windows do not fill a map.
     """
-    image, x = image_input(image_size, normalization)
+    image, x = image_input(image_size, normalization, channels)
     x = _stem(x, stem, stem_width)
     rates = iter(drop_rates(stochastic_depth, sum(depths)))
     for i, depth in enumerate(depths):
@@ -160,6 +163,7 @@ def PreActResNet(
     bottleneck: bool,
     stem: str,
     image_size: int | tuple[int, int] | tuple[None, None] = 224,
+    channels: int = 3,
     num_classes: int = 1000,
     widths: Sequence[int] = (64, 128, 256, 512),
     stem_width: int = 64,
@@ -168,7 +172,7 @@ def PreActResNet(
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "preact_resnet",
 ) -> ImageModel:
-    """Builds a pre-activation ResNet: (batch, H, W, 3) → (batch, num_classes) logits.
+    """Builds a pre-activation ResNet: (batch, H, W, C) → (batch, num_classes) logits.
 
     It is an AlterNet without attention.
 
@@ -179,21 +183,23 @@ def PreActResNet(
         stem: "imagenet": 7 × 7 with stride 2, then max-pooling. "cifar": 3 × 3.
         image_size: Height and width in pixels, of any size; an int for a square. (None,
             None): the model takes images of any size.
+        channels: Number of channels of the images.
         num_classes: Size of the head; 0: no head, the model returns features.
         widths: Channels inside the units of each stage; a bottleneck has four times as
             many output channels.
         stem_width: Channels of the stem.
         stochastic_depth: Probability of dropping the residual branch of the last unit,
             in [0, 1). It grows linearly from 0 in the first unit.
-        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
-            model takes pixels in [0, 255] and normalises them. None: it does not.
+        normalization: {"mean": numbers, "std": numbers} of pixels in [0, 1], one for
+            each channel: the model takes pixels in [0, 255] and normalises them. None:
+            it does not.
         dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Name of the model.
 
     Raises:
         ValueError: An argument is out of range.
     """
-    image, x = image_input(image_size, normalization)
+    image, x = image_input(image_size, normalization, channels)
     x = _stem(x, stem, stem_width)
     rates = iter(drop_rates(stochastic_depth, sum(depths)))
     for i, depth in enumerate(depths):

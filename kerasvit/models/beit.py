@@ -57,6 +57,7 @@ def BEiTTransformer(
     mlp_dim: int,
     image_size: int | tuple[int, int] | tuple[None, None] = 224,
     resampling: dict[str, Any] | None = None,
+    channels: int = 3,
     num_classes: int = 1000,
     pool: str = "average_then_norm",
     position_bias: str = "blocks",
@@ -72,7 +73,7 @@ def BEiTTransformer(
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "beit",
 ) -> ImageModel:
-    """Builds a BEiT: (batch, H, W, 3) → (batch, num_classes) logits.
+    """Builds a BEiT: (batch, H, W, C) → (batch, num_classes) logits.
 
     Args:
         patch_size: P, edge of a patch in pixels.
@@ -88,6 +89,7 @@ def BEiTTransformer(
             (None, None), where loading sets it. None: 224 pixels and
             "geometric_linear". A table of absolute positions then has
             "bicubic_antialias".
+        channels: Number of channels of the images.
         num_classes: Size of the head; 0: no head, the model returns features.
         pool: How tokens become one vector. "average_then_norm": the mean of the
             patches, then the normalisation. "average": the other order. "token": the
@@ -106,15 +108,16 @@ def BEiTTransformer(
         dropout: Dropout rate after the embedding and in each block, in [0, 1).
         stochastic_depth: Probability of dropping a residual branch of the last block,
             in [0, 1). It grows linearly from 0 in the first block.
-        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
-            model takes pixels in [0, 255] and normalises them. None: it does not.
+        normalization: {"mean": numbers, "std": numbers} of pixels in [0, 1], one for
+            each channel: the model takes pixels in [0, 255] and normalises them. None:
+            it does not.
         dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Name of the model.
 
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
-    image, pixels = image_input(image_size, normalization)
+    image, pixels = image_input(image_size, normalization, channels)
     x = PatchEmbedding(patch_size, width=width, name="embedding")(pixels)  # (B, N, D)
     add = None
     if absolute_positions:

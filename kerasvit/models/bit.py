@@ -45,6 +45,7 @@ def BigTransfer(
     depths: list[int],
     width_factor: float,
     image_size: int | tuple[int, int] | tuple[None, None] = 224,
+    channels: int = 3,
     num_classes: int = 1000,
     stage_widths: list[int] | None = None,
     conv_epsilon: float = 1e-10,
@@ -53,7 +54,7 @@ def BigTransfer(
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "bit",
 ) -> ImageModel:
-    """Builds a BiT ResNet: (batch, H, W, 3) → (batch, num_classes) logits.
+    """Builds a BiT ResNet: (batch, H, W, C) → (batch, num_classes) logits.
 
     Args:
         depths: Units of each stage; all stages but the first halve height and width.
@@ -61,6 +62,7 @@ def BigTransfer(
             0.5, for 32 groups.
         image_size: Height and width in pixels, of any size; an int for a square. (None,
             None): the model takes images of any size.
+        channels: Number of channels of the images.
         num_classes: Size of the head; 0: no head, the model returns features.
         stage_widths: Output channels of each stage, multiples of 128, four times those
             of its 3 × 3 convolutions. None: 256 times `width_factor`, doubled from
@@ -68,8 +70,9 @@ def BigTransfer(
         conv_epsilon: Epsilon of the standardised convolutions: 1e-10 in big_transfer,
             1e-8 in timm.
         epsilon: Epsilon of each group normalisation.
-        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
-            model takes pixels in [0, 255] and normalises them. None: it does not.
+        normalization: {"mean": numbers, "std": numbers} of pixels in [0, 1], one for
+            each channel: the model takes pixels in [0, 255] and normalises them. None:
+            it does not.
         dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Name of the model.
 
@@ -78,7 +81,7 @@ def BigTransfer(
     """
     conv = functools.partial(StandardizedConv, epsilon=conv_epsilon)
     norm = functools.partial(GroupNorm, GROUPS, epsilon=epsilon)
-    image, x = image_input(image_size, normalization)
+    image, x = image_input(image_size, normalization, channels)
     x = conv(int(64 * width_factor), 7, strides=2, padding=3, name="root_conv")(x)
     # These zeros take part in the maximum, and without a ReLU before, inputs may be
     # negative. The pooling's padding, as in big_vision, would not take part.

@@ -20,6 +20,7 @@ MAXIMA = {
     "width": 65_536,
     "widths": 65_536,
     "patch_size": 1024,
+    "channels": 1000,
     "window": 255,
     "window_size": 64,
 }
@@ -29,10 +30,12 @@ RENAMED = {
     "classes": "num_classes",  # keras.applications
     "drop_path_rate": "stochastic_depth",  # timm
     "embed_dim": "width",
+    "in_chans": "channels",
     "init_values": "layer_scale",
     "reg_tokens": "register_tokens",
     "checkpoint_path": "weights",
     "num_labels": "num_classes",  # transformers
+    "num_channels": "channels",
     "hidden_size": "width",
     "num_hidden_layers": "depth",
     "num_attention_heads": "num_heads",
@@ -45,7 +48,6 @@ INSTEAD = {
         "models return logits; put keras.layers.Softmax() behind the model, or call "
         "kerasvit.classify(model, images)"
     ),
-    "in_chans": "images have three channels; repeat a grey one three times",
     "id2label": 'label_names=["cat", "dog", ...]',
     "torch_dtype": 'dtype="bfloat16"',
 }
@@ -218,6 +220,7 @@ SWITCHES += ("add_to_deviation", "bottleneck")
 CHECKS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(SIZES, functools.partial(integer, low=1)),
     "image_size": lambda name, value: Size.of(value, name, any_size=True),
+    "channels": functools.partial(integer, low=1),
     "num_classes": functools.partial(integer, low=0),
     "register_tokens": functools.partial(integer, low=0),
     "depths": functools.partial(integers, count=None, low=1),
@@ -227,7 +230,6 @@ CHECKS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(SWITCHES, functools.partial(one_of, known=(True, False))),
     "dropout": probability,
     "stochastic_depth": probability,
-    "normalization": lambda name, value: mean_and_std(value),
 }
 
 
@@ -272,7 +274,12 @@ def check_final_norm(kwargs: dict[str, Any]) -> None:
 
 def checked_by_name(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of a builder after the checks in `CHECKS`."""
-    return {k: CHECKS[k](k, v) if k in CHECKS else v for k, v in kwargs.items()}
+    checked = {k: CHECKS[k](k, v) if k in CHECKS else v for k, v in kwargs.items()}
+    if "normalization" in checked:
+        checked["normalization"] = mean_and_std(
+            checked["normalization"], checked["channels"]
+        )
+    return checked
 
 
 def check_names(

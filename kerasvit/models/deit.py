@@ -48,6 +48,7 @@ def DistilledVisionTransformer(
     mlp_dim: int,
     image_size: int | tuple[int, int] | tuple[None, None] = 224,
     resampling: dict[str, Any] | None = None,
+    channels: int = 3,
     num_classes: int = 1000,
     qkv_bias: bool = True,
     layer_scale: float | None = None,
@@ -59,7 +60,7 @@ def DistilledVisionTransformer(
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "deit_distilled",
 ) -> ImageModel:
-    """Builds a distilled ViT: (batch, H, W, 3) → logits.
+    """Builds a distilled ViT: (batch, H, W, C) → logits.
 
     The class token and the distillation token each have a head; the logits are the mean
     of both. `distillation_heads` returns both separately, for training.
@@ -77,6 +78,7 @@ def DistilledVisionTransformer(
             resample it, one of `kerasvit.layers.position_embedding.POSITION_KERNELS`},
             for an `image_size` of (None, None), where loading sets it. None: 224 pixels
             and "bicubic_antialias".
+        channels: Number of channels of the images.
         num_classes: Size of both heads; 0: no heads, the model returns the mean of the
             two tokens.
         qkv_bias: Whether query, key and value have a bias.
@@ -87,15 +89,16 @@ def DistilledVisionTransformer(
         dropout: Dropout rate after the position embedding and in each block, in [0, 1).
         stochastic_depth: Probability of dropping a residual branch of the last block,
             in [0, 1). It grows linearly from 0 in the first block.
-        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
-            model takes pixels in [0, 255] and normalises them. None: it does not.
+        normalization: {"mean": numbers, "std": numbers} of pixels in [0, 1], one for
+            each channel: the model takes pixels in [0, 255] and normalises them. None:
+            it does not.
         dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Name of the model.
 
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
-    image, x = image_input(image_size, normalization)
+    image, x = image_input(image_size, normalization, channels)
     x = PatchEmbedding(patch_size, width=width, name="embedding")(x)  # (B, N, D)
     x = PrefixTokens(stddev=0.02, name="distillation_token")(x)
     x = PrefixTokens(name="class_token")(x)  # (B, 2 + N, D)
@@ -141,7 +144,7 @@ def distillation_heads(model: ImageModel) -> keras.Model:
         model: Model of `DistilledVisionTransformer`, with `num_classes` above 0.
 
     Returns:
-        `keras.Model` over the same variables, (batch, H, W, 3) → {"head": logits of the
+        `keras.Model` over the same variables, (batch, H, W, C) → {"head": logits of the
         class token's head, "head_distillation": those of the distillation token's}.
 
     Raises:

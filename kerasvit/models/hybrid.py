@@ -103,6 +103,7 @@ def HybridVisionTransformer(
     stage_widths: list[int] | None = None,
     image_size: int | tuple[int, int] | tuple[None, None] = 224,
     resampling: dict[str, Any] | None = None,
+    channels: int = 3,
     num_classes: int = 1000,
     pool: str = "token",
     representation_size: int | None = None,
@@ -117,7 +118,7 @@ def HybridVisionTransformer(
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "hybrid",
 ) -> ImageModel:
-    """Builds a ViT on a ResNet: (batch, H, W, 3) → (batch, num_classes) logits.
+    """Builds a ViT on a ResNet: (batch, H, W, C) → (batch, num_classes) logits.
 
     Args:
         resnet_depths: Units of each stage of the ResNet; an empty list: only the stem.
@@ -138,6 +139,7 @@ def HybridVisionTransformer(
             resample it, one of `kerasvit.layers.position_embedding.POSITION_KERNELS`},
             for an `image_size` of (None, None), where loading sets it. None: 224 pixels
             and "bicubic_antialias".
+        channels: Number of channels of the images.
         num_classes: Size of the head; 0: no head, the model returns features.
         pool: How tokens become one vector, after the last normalisation. "token": the
             class token. "average": the mean of the patches; there is no class token.
@@ -154,15 +156,16 @@ def HybridVisionTransformer(
         dropout: Dropout rate after the position embedding and in each block, in [0, 1).
         stochastic_depth: Probability of dropping a residual branch of the last block,
             in [0, 1). It grows linearly from 0 in the first block.
-        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
-            model takes pixels in [0, 255] and normalises them. None: it does not.
+        normalization: {"mean": numbers, "std": numbers} of pixels in [0, 1], one for
+            each channel: the model takes pixels in [0, 255] and normalises them. None:
+            it does not.
         dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Name of the model.
 
     Raises:
         ValueError: An argument is out of range, or patches do not fill the map.
     """
-    image, x = image_input(image_size, normalization)
+    image, x = image_input(image_size, normalization, channels)
     conv = functools.partial(
         StandardizedConv,
         padding="same",

@@ -220,9 +220,9 @@ def _weights(record: dict[str, Any]) -> str:
 
 def new_record(builder: str, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Returns the record of a model with fresh weights."""
-    normalization = kwargs.get("normalization") or {}
-    size = table_size(kwargs) or 224
-    transform = Preprocessing(size, **normalization)
+    size, normalization = table_size(kwargs) or 224, kwargs.get("normalization")
+    transform = Preprocessing(size, **(normalization or {}))
+    transform = transform.with_channels(kwargs.get("channels", 3))
     return {
         "builder": builder,
         "variant": None,
@@ -234,7 +234,9 @@ def new_record(builder: str, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def image_input(
-    image_size: Sequence[int | None], normalization: dict[str, Any] | None = None
+    image_size: Sequence[int | None],
+    normalization: dict[str, Any] | None = None,
+    channels: int = 3,
 ) -> tuple[Tensor, Tensor]:
     """The model's input, and the image that its first layer sees.
 
@@ -242,11 +244,12 @@ def image_input(
         image_size: (height, width) in pixels; (None, None) for images of any size.
         normalization: {"mean": ..., "std": ...} of pixels in 0…1 for a model that
             takes 0…255 and normalises itself; or None.
+        channels: Number of channels.
 
     Returns:
-        (input, image), both (batch, H, W, 3).
+        (input, image), both (batch, H, W, channels).
     """
-    image = keras.Input((*image_size, 3), name="image")
+    image = keras.Input((*image_size, channels), name="image")
     if normalization is None:
         return image, image
     mean, std = normalization["mean"], normalization["std"]

@@ -34,6 +34,7 @@ def MLPMixer(
     tokens_mlp_dim: int,
     channels_mlp_dim: int,
     image_size: int | tuple[int, int] = 224,
+    channels: int = 3,
     num_classes: int = 1000,
     activation: str = "gelu",
     epsilon: float = 1e-6,
@@ -42,7 +43,7 @@ def MLPMixer(
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "mixer",
 ) -> ImageModel:
-    """Builds an MLP-Mixer: (batch, H, W, 3) → (batch, num_classes) logits.
+    """Builds an MLP-Mixer: (batch, H, W, C) → (batch, num_classes) logits.
 
     The MLPs across tokens have weights for each patch of the grid. For another image
     size, these weights are resampled as a position embedding is, and the sums over
@@ -61,20 +62,22 @@ def MLPMixer(
         tokens_mlp_dim: D_S, hidden size of the MLPs across tokens, at any image size.
         channels_mlp_dim: D_C, hidden size of the MLPs across channels.
         image_size: Height and width in pixels, multiples of P; an int for a square.
+        channels: Number of channels of the images.
         num_classes: Size of the head; 0: no head, the model returns features.
         activation: "gelu", exact, "gelu_tanh" or "quick_gelu", CLIP's.
         epsilon: Epsilon of each LayerNormalization.
         stochastic_depth: Probability of dropping a residual branch of the last block,
             in [0, 1). It grows linearly from 0 in the first block.
-        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
-            model takes pixels in [0, 255] and normalises them. None: it does not.
+        normalization: {"mean": numbers, "std": numbers} of pixels in [0, 1], one for
+            each channel: the model takes pixels in [0, 255] and normalises them. None:
+            it does not.
         dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Name of the model.
 
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
-    image, x = image_input(image_size, normalization)
+    image, x = image_input(image_size, normalization, channels)
     x = PatchEmbedding(patch_size, width=width, name="stem")(x)  # (B, N, C)
     for i, rate in enumerate(drop_rates(stochastic_depth, depth)):
         x = MixerBlock(

@@ -106,6 +106,7 @@ def RotaryVisionTransformer(
     mlp_dim: int,
     image_size: int | tuple[int, int] | tuple[None, None] = 224,
     resampling: dict[str, Any] | None = None,
+    channels: int = 3,
     num_classes: int = 1000,
     pool: str = "token",
     pool_heads: int | None = None,
@@ -131,7 +132,7 @@ def RotaryVisionTransformer(
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "rotary_vit",
 ) -> ImageModel:
-    """Builds a ViT with rotary positions: (batch, H, W, 3) → logits.
+    """Builds a ViT with rotary positions: (batch, H, W, C) → logits.
 
     Args:
         patch_size: P, edge of a patch in pixels.
@@ -142,6 +143,7 @@ def RotaryVisionTransformer(
         image_size: Height and width in pixels, multiples of P; an int for a square.
             (None, None): the model takes images of any such size.
         resampling: As for `VisionTransformer`, for a learned table of positions.
+        channels: Number of channels of the images.
         num_classes: Size of the head; 0: no head, the model returns features.
         pool: How tokens become one vector. "token": the class token. "average": the
             mean of the patches. "average_then_norm": the same, then the normalisation.
@@ -171,15 +173,16 @@ def RotaryVisionTransformer(
         dropout: Dropout rate after the positions and in each block, in [0, 1).
         stochastic_depth: Probability of dropping a residual branch of the last block,
             in [0, 1). It grows linearly from 0 in the first block.
-        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
-            model takes pixels in [0, 255] and normalises them. None: it does not.
+        normalization: {"mean": numbers, "std": numbers} of pixels in [0, 1], one for
+            each channel: the model takes pixels in [0, 255] and normalises them. None:
+            it does not.
         dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Name of the model.
 
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
-    image, pixels = image_input(image_size, normalization)
+    image, pixels = image_input(image_size, normalization, channels)
     x = PatchEmbedding(patch_size, width=width, use_bias=patch_bias, name="embedding")(
         pixels
     )  # (B, N, D)

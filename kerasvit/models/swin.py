@@ -119,6 +119,7 @@ def SwinTransformer(
     patch_size: int = 4,
     window_size: int | list[int] = 7,
     image_size: int | tuple[int, int] = 224,
+    channels: int = 3,
     num_classes: int = 1000,
     mlp_ratio: float = 4.0,
     qkv_bias: bool = True,
@@ -129,7 +130,7 @@ def SwinTransformer(
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "swin",
 ) -> ImageModel:
-    """Builds a Swin Transformer: (batch, H, W, 3) → (batch, num_classes) logits.
+    """Builds a Swin Transformer: (batch, H, W, C) → (batch, num_classes) logits.
 
     Args:
         width: C, channels of the first stage; each further stage has twice as many.
@@ -142,6 +143,7 @@ def SwinTransformer(
         image_size: Height and width in pixels; an int for a square. At each stage, a
             side of the map must be a multiple of M or at most M, and even if another
             stage follows. (timm pads other sizes.)
+        channels: Number of channels of the images.
         num_classes: Size of the head; 0: no head, the model returns features.
         mlp_ratio: Hidden size of the blocks' MLPs, relative to the stage's channels.
         qkv_bias: Whether query, key and value have a bias.
@@ -149,8 +151,9 @@ def SwinTransformer(
         dropout: Dropout rate after the embedding and in each block, in [0, 1).
         stochastic_depth: Probability of dropping a residual branch of the last block,
             in [0, 1). It grows linearly from 0 in the first block.
-        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
-            model takes pixels in [0, 255] and normalises them. None: it does not.
+        normalization: {"mean": numbers, "std": numbers} of pixels in [0, 1], one for
+            each channel: the model takes pixels in [0, 255] and normalises them. None:
+            it does not.
         dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Name of the model.
 
@@ -158,7 +161,7 @@ def SwinTransformer(
         ValueError: An argument is out of range, or patches, windows and merged patches
             do not fill the image; the message names the nearest size that fits.
     """
-    image, x = image_input(image_size, normalization)
+    image, x = image_input(image_size, normalization, channels)
     norm = functools.partial(LayerNormalization, epsilon=epsilon)
     x = PatchEmbedding(patch_size, width=width, name="embedding")(x)
     grid = [side // patch_size for side in image_size]

@@ -62,6 +62,7 @@ def VisionTransformer(
     image_size: int | tuple[int, int] | tuple[None, None] = 224,
     resampling: dict[str, Any] | None = None,
     partial_patches: bool = False,
+    channels: int = 3,
     num_classes: int = 1000,
     pool: str = "token",
     class_token: bool | None = None,
@@ -82,7 +83,7 @@ def VisionTransformer(
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "vit",
 ) -> ImageModel:
-    """Builds a Vision Transformer: (batch, H, W, 3) → (batch, num_classes) logits.
+    """Builds a Vision Transformer: (batch, H, W, C) → (batch, num_classes) logits.
 
     Args:
         patch_size: P, edge of a patch in pixels.
@@ -100,6 +101,7 @@ def VisionTransformer(
         partial_patches: True: `image_size` need not be a multiple of P. The rest at the
             bottom and at the right is cropped, as in timm and big_vision (SigLIP: 384
             pixels, 27 patches of 14).
+        channels: Number of channels of the images.
         num_classes: Size of the head; 0: no head, the model returns features.
         pool: How tokens become one vector. "token": the class token after the last
             normalisation. "average": normalise, then average the patches (Google).
@@ -128,15 +130,16 @@ def VisionTransformer(
         dropout: Dropout rate after the position embedding and in each block, in [0, 1).
         stochastic_depth: Probability of dropping a residual branch of the last block,
             in [0, 1). It grows linearly from 0 in the first block.
-        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
-            model takes pixels in [0, 255] and normalises them. None: it does not.
+        normalization: {"mean": numbers, "std": numbers} of pixels in [0, 1], one for
+            each channel: the model takes pixels in [0, 255] and normalises them. None:
+            it does not.
         dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Name of the model.
 
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
-    image, x = image_input(image_size, normalization)
+    image, x = image_input(image_size, normalization, channels)
     x = PatchEmbedding(
         patch_size,
         width=width,

@@ -66,13 +66,14 @@ def VisionTransformerAblation(
     norm: str,
     image_size: int | tuple[int, int] | tuple[None, None] = 224,
     resampling: dict[str, Any] | None = None,
+    channels: int = 3,
     num_classes: int = 1000,
     stochastic_depth: float = 0.0,
     normalization: dict[str, Any] | None = None,
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "vit_ablation",
 ) -> ImageModel:
-    """Builds a ViT for ablations: (batch, H, W, 3) → (batch, num_classes) logits.
+    """Builds a ViT for ablations: (batch, H, W, C) → (batch, num_classes) logits.
 
     With `window=None` and `norm="pre"` it is `VisionTransformer(qkv_bias=False,
     epsilon=1e-5)`, with the same variables.
@@ -98,18 +99,20 @@ def VisionTransformerAblation(
             resample it, one of `kerasvit.layers.position_embedding.POSITION_KERNELS`},
             for an `image_size` of (None, None), where loading sets it. None: 224 pixels
             and "bicubic_antialias".
+        channels: Number of channels of the images.
         num_classes: Size of the head; 0: no head, the model returns features.
         stochastic_depth: Probability of dropping a residual branch of the last block,
             in [0, 1). It grows linearly from 0 in the first block.
-        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
-            model takes pixels in [0, 255] and normalises them. None: it does not.
+        normalization: {"mean": numbers, "std": numbers} of pixels in [0, 1], one for
+            each channel: the model takes pixels in [0, 255] and normalises them. None:
+            it does not.
         dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Name of the model.
 
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
-    image, x = image_input(image_size, normalization)
+    image, x = image_input(image_size, normalization, channels)
     x = PatchEmbedding(patch_size, width=width, name="embedding")(x)  # (B, N, D)
     prefix = int(pool == "token")
     if prefix:

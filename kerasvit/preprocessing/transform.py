@@ -3,12 +3,20 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from kerasvit.arguments import MAX_SIDE, ArgumentError, Size, number_of_each, one_of
+from kerasvit.arguments import (
+    MAX_SIDE,
+    ArgumentError,
+    Size,
+    integer,
+    number_of_each,
+    one_of,
+)
 from kerasvit.layers.resampling import resample_grid
 
 from . import transformers
@@ -16,8 +24,6 @@ from .defaults import IMAGENET, KERNELS, ORIGINS
 from .images import read_image
 
 MODES = ("center", "squash", "border")
-
-_HALF = (0.5, 0.5, 0.5)
 
 
 @dataclasses.dataclass(frozen=True, init=False)
@@ -37,7 +43,9 @@ class Preprocessing:
         kernel: "nearest", "box", "bilinear", "hamming", "bicubic" or "lanczos".
         antialias: True: as Pillow. False: as tf.image.resize in Google's code, for
             the kernel "bilinear" only.
-        mean: Mean of the three colours, for values 0 to 1; or one number for all three.
+        mean: Mean of each channel, for values 0 to 1; or one number for all. Their
+            number is that of the channels of the image: three colours, if neither
+            `mean` nor `std` has another one.
         std: Standard deviation, likewise, > 0.
 
     Raises:
@@ -52,8 +60,8 @@ class Preprocessing:
     mode: str
     kernel: str
     antialias: bool
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
     def __init__(
         self,
@@ -62,17 +70,18 @@ class Preprocessing:
         mode: str = "center",
         kernel: str = "bicubic",
         antialias: bool = True,
-        mean: float | Sequence[float] = _HALF,
-        std: float | Sequence[float] = _HALF,
+        mean: float | Sequence[float] = 0.5,
+        std: float | Sequence[float] = 0.5,
     ) -> None:
+        channels = _channels(mean, std)
         checked = {
             "size": Size.of(size, "size"),
             "crop": number_of_each("crop", crop, 1, 0.01, 1)[0],
             "mode": one_of("mode", mode, MODES),
             "kernel": one_of("kernel", kernel, KERNELS),
             "antialias": one_of("antialias", antialias, (True, False)),
-            "mean": number_of_each("mean", mean, 3, -1000, 1000),
-            "std": number_of_each("std", std, 3, 1e-6, 1000),
+            "mean": number_of_each("mean", mean, channels, -1000, 1000),
+            "std": number_of_each("std", std, channels, 1e-6, 1000),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -145,6 +154,22 @@ class Preprocessing:
         fields = {**vars(self), "size": size}
         return Preprocessing(**fields)
 
+    @property
+    def channels(self) -> int:
+        """Number of channels of the images."""
+        return len(self.mean)
+
+    def with_channels(self, channels: int) -> "Preprocessing":
+        """Returns the transform for images of another number of channels.
+
+        Mean and standard deviation of each are the averages over the present ones.
+        """
+        if channels == self.channels:
+            return self
+        both = {"mean": self.mean, "std": self.std}
+        averages = {key: [sum(v) / len(v)] * channels for key, v in both.items()}
+        return Preprocessing(**{**vars(self), **averages})
+
     def to_config(self) -> dict[str, Any]:
         """Returns the fields as plain JSON."""
         return {
@@ -185,12 +210,12 @@ class Preprocessing:
         """
         config = _json_object("A timm config", config)
         size = config.get("input_size") or (3, 224, 224)
-        if not isinstance(size, (list, tuple)) or len(size) != 3 or size[0] != 3:
+        if not isinstance(size, (list, tuple)) or len(size) != 3:
             raise ValueError(
-                "`input_size` of a timm config must be (3, height, width); other than "
-                f"three channels are not supported. Received: {size!r}."
+                "`input_size` of a timm config must be (channels, height, width). "
+                f"Received: {size!r}."
             )
-        return cls(
+        transform = cls(
             size=tuple(size[1:]),
             crop=config.get("crop_pct") or 0.875,
             mode=config.get("crop_mode") or "center",
@@ -198,12 +223,13 @@ class Preprocessing:
             mean=config.get("mean") or IMAGENET["mean"],
             std=config.get("std") or IMAGENET["std"],
         )
+        return transform.with_channels(integer("input_size", size[0], 1))
 
     def to_timm(self) -> dict[str, Any]:
         """Returns timm's `pretrained_cfg`, which has no key for `antialias`."""
         config = self.to_config()
         return {
-            "input_size": [3, *config["size"]],
+            "input_size": [self.channels, *config["size"]],
             "interpolation": config["kernel"],
             "crop_pct": config["crop"],
             "crop_mode": config["mode"],
@@ -230,6 +256,14 @@ class Preprocessing:
         return cls(**transformers.fields(config, model_type))
 
 
+def _channels(mean: Any, std: Any) -> int:
+    """Returns the number of channels that means and deviations are given for."""
+    for values in (mean, std):
+        if isinstance(values, (list, tuple, np.ndarray)) and len(values):
+            return len(values)
+    return 3
+
+
 def _window(source: int, target: int) -> tuple[slice, slice]:
     """Returns source and target slices of a centre crop, rounded as torchvision."""
     if source >= target:
@@ -246,12 +280,13 @@ def _json_object(name: str, config: Any) -> dict[str, Any]:
     return config
 
 
-def mean_and_std(normalization: Any) -> dict | None:
+def mean_and_std(normalization: Any, channels: int | None = None) -> dict | None:
     """Checks the argument `normalization`; returns it as plain JSON.
 
     Args:
-        normalization: {"mean": ..., "std": ...} of pixels in 0…1, one number or three
-            each, or None.
+        normalization: {"mean": ..., "std": ...} of pixels in 0…1, one number each
+            or one for each channel, or None.
+        channels: Number of channels; None: as many as there are numbers.
 
     Raises:
         ArgumentError: It is neither.
@@ -265,7 +300,17 @@ def mean_and_std(normalization: Any) -> dict | None:
             "normalization",
         )
     # The transform validates both; its size does not matter.
-    return normalization_of(Preprocessing(1, **normalization))
+    transform = Preprocessing(1, **normalization)
+    if channels not in (None, transform.channels):
+        if not all(isinstance(value, Real) for value in normalization.values()):
+            raise ArgumentError(
+                f"`normalization` must have a mean and a deviation for each of "
+                f"{channels} channels. Received: {normalization!r:.200}.",
+                "normalization",
+                "channels",
+            )
+        transform = transform.with_channels(channels)
+    return normalization_of(transform)
 
 
 def normalization_of(transform: Preprocessing) -> dict:

@@ -38,6 +38,7 @@ class BigTransferFile(Source):
             builder=self.builder,
             numbers={"depths": depths, "width_factor": root / 64},
             arguments={
+                "channels": shapes.of(_ROOT, 4)[2],
                 "num_classes": classes,
                 "stage_widths": unless_standard(widths, root),
                 "conv_epsilon": 1e-10,

@@ -35,7 +35,7 @@ class GoogleHybrid(GoogleSource):
             count(shapes, f"block{i + 1}/unit{{}}/conv1/kernel", start=1)
             for i in range(stages)
         ]
-        root = shapes.of("conv_root/kernel", 4)[-1]
+        *_, channels, root = shapes.of("conv_root/kernel", 4)
         widths = [
             shapes.of(f"block{i + 1}/unit1/conv3/kernel", 4)[-1] for i in range(stages)
         ]
@@ -45,6 +45,7 @@ class GoogleHybrid(GoogleSource):
             numbers={"resnet_depths": units, **vit.numbers},
             arguments={
                 **{key: vit.arguments[key] for key in _SHARED},
+                "channels": channels,
                 "width_factor": root / 64,
                 "stage_widths": unless_standard(widths, root),
                 "group_epsilon": 1e-6,  # flax.linen.GroupNorm's default

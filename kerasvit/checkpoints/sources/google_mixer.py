@@ -33,7 +33,7 @@ class GoogleMixer(GoogleSource):
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
         names = _names(shapes)
-        patch, _, _, width = shapes.of(f"{names['stem']}/kernel", 4)
+        patch, _, channels, width = shapes.of(f"{names['stem']}/kernel", 4)
         hidden = {part: _hidden(shapes, names[part][0]) for part in _PARTS}
         classes = shapes.side("head/kernel", 1, 2, default=0)
         return Description(
@@ -47,6 +47,7 @@ class GoogleMixer(GoogleSource):
                 "channels_mlp_dim": hidden["channel_mixing"],
             },
             arguments={
+                "channels": channels,
                 "num_classes": classes,
                 "activation": "gelu_tanh",  # flax.linen.gelu's default
                 "epsilon": 1e-6,  # flax.linen.LayerNorm's default

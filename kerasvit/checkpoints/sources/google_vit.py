@@ -74,6 +74,7 @@ def _arguments(shapes: Shapes) -> dict[str, Any]:
     else:
         positions = "patches" if _TABLE_PATCHES in shapes else "sincos2d"
     return {
+        "channels": shapes.of("embedding/kernel", 4)[2],
         "num_classes": shapes.side("head/kernel", 1, 2, default=0),
         "pool": pool,
         "class_token": class_token,

@@ -64,6 +64,7 @@ class AuthorsSource(Source, Protocol):
                 "stem": "imagenet" if kernel[-1] == 7 else "cifar",
             },
             arguments={
+                "channels": kernel[1],
                 "num_classes": classes,
                 "widths": [
                     shapes.of(f"{first}conv1.weight", 4)[0] for first, *_ in units

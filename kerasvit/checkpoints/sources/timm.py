@@ -45,7 +45,13 @@ class TimmSource(Source, Protocol):
 
     def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
         """Returns timm's config.json for a model; None where it `differs`."""
-        return None if self.differs(record) else self.config_of(record["kwargs"])
+        if self.differs(record):
+            return None
+        config = self.config_of(record["kwargs"])
+        channels = record["kwargs"].get("channels", 3)
+        if channels != 3:
+            config["model_args"]["in_chans"] = channels
+        return config
 
     def config_of(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Returns timm's config.json for a model that does not differ.

@@ -63,7 +63,7 @@ class TimmBEiT(TimmSource):
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
         _refuse_unlike(shapes, config)
-        width, _, patch, _ = shapes.of("patch_embed.proj.weight", 4)
+        width, channels, patch, _ = shapes.of("patch_embed.proj.weight", 4)
         numbers = {
             "patch_size": patch,
             "width": width,
@@ -77,6 +77,7 @@ class TimmBEiT(TimmSource):
         numbers |= {"num_heads": heads} if heads else {}
         classes = shapes.side("head.weight", 0, 2, default=0)
         arguments = {
+            "channels": channels,
             "num_classes": classes,
             "pool": _pool(shapes, config),
             "position_bias": position_bias,

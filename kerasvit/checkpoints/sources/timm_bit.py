@@ -51,6 +51,7 @@ class TimmBiT(TimmSource):
                 "width_factor": root / 64,
             },
             arguments={
+                "channels": shapes.of("stem.conv.weight", 4)[1],
                 "num_classes": classes,
                 "stage_widths": unless_standard([stage[0] for stage in units], root),
                 "conv_epsilon": 1e-8,  # _create_resnetv2_bit

@@ -14,7 +14,9 @@ from ..key_map import KeyMap, torch_dense
 from . import timm_vit
 from .timm import TimmSource, cfg, differing
 
-_SHARED = ("num_classes", "qkv_bias", "layer_scale", "activation", "epsilon")
+_SHARED = (
+    *("channels", "num_classes", "qkv_bias", "layer_scale", "activation", "epsilon"),
+)
 
 
 class TimmDeiT(TimmSource):

@@ -213,6 +213,7 @@ def _arguments(shapes: Shapes, stated: dict[str, Any]) -> dict[str, Any]:
     own_bias = {attention + "q_bias", attention + "q_proj.bias"} & set(shapes)
     key_bias = {attention + "qkv.bias", attention + "k_proj.bias"} & set(shapes)
     arguments: dict[str, Any] = {
+        "channels": shapes.of("patch_embed.proj.weight", 4)[1],
         "num_classes": shapes.side("head.weight", 0, 2, default=0),
         "pool": _pool(shapes, stated),
         "pool_heads": None,

@@ -48,7 +48,7 @@ class TimmHybrid(TimmSource):
             count(shapes, f"{_BACKBONE}stages.{i}.blocks.{{}}.conv1.weight")
             for i in range(stages)
         ]
-        root = shapes.of(_stem(not units) + "conv.weight", 4)[0]
+        root, channels, *_ = shapes.of(_stem(not units) + "conv.weight", 4)
         last = _BACKBONE + "stages.{}.blocks.0.conv3.weight"
         widths = [shapes.of(last.format(i), 4)[0] for i in range(stages)]
         return replace(
@@ -57,6 +57,7 @@ class TimmHybrid(TimmSource):
             numbers={"resnet_depths": units, **vit.numbers},
             arguments={
                 **{key: vit.arguments[key] for key in _SHARED},
+                "channels": channels,
                 "width_factor": root / 64,
                 "stage_widths": unless_standard(widths, root),
                 "group_epsilon": 1e-5,  # layers/norm_act.py, GroupNormAct

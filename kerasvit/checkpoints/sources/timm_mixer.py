@@ -43,7 +43,12 @@ class TimmMixer(TimmSource):
             code_base=self.code_base,
             builder=self.builder,
             numbers=numbers,
-            arguments={"num_classes": classes, "activation": "gelu", "epsilon": 1e-6},
+            arguments={
+                "channels": shapes.of("stem.proj.weight", 4)[1],
+                "num_classes": classes,
+                "activation": "gelu",
+                "epsilon": 1e-6,
+            },
             kernel=self.kernel,
             grid=TokenGrid(_TOKENS, shapes.of(_TOKENS, 2)[1], numbers["patch_size"]),
             image_size=image_size(config),

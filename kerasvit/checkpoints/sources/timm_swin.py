@@ -47,7 +47,7 @@ class TimmSwin(TimmSource):
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
         tables = position_tables(shapes, _TABLE)
-        width, _, _, patch = shapes.of("patch_embed.proj.weight", 4)
+        width, channels, _, patch = shapes.of("patch_embed.proj.weight", 4)
         numbers = {
             "width": width,
             "depths": [
@@ -58,7 +58,7 @@ class TimmSwin(TimmSource):
         }
         _refuse_unlike(config, numbers)
         last = f"layers.{len(tables) - 1}.blocks.0.mlp.fc1.weight"
-        hidden, channels = shapes.of(last, 2)
+        hidden, inputs = shapes.of(last, 2)
         head = "head.weight" if "head.weight" in shapes else "head.fc.weight"
         classes = shapes.side(head, 0, 2, default=0)
         return Description(
@@ -68,9 +68,10 @@ class TimmSwin(TimmSource):
             arguments={
                 "patch_size": patch,
                 **_windows([rows for rows, _ in tables], patch, config),
+                "channels": channels,
                 "num_classes": classes,
                 # The last stage has the smallest rounding error.
-                "mlp_ratio": hidden / channels,
+                "mlp_ratio": hidden / inputs,
                 "qkv_bias": "layers.0.blocks.0.attn.qkv.bias" in shapes,
                 "epsilon": 1e-5,
             },

@@ -198,6 +198,7 @@ def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
     registers = shapes.side("reg_token", 1, 3, default=0)
     gated = _gated(shapes)
     arguments = {
+        "channels": shapes.of("patch_embed.proj.weight", 4)[1],
         "num_classes": shapes.side("head.weight", 0, 2, default=0),
         "pool": _pool(shapes, config, gated),
         "class_token": "cls_token" in shapes,

@@ -100,6 +100,7 @@ def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
     if pre_logits:
         check(config, {"pooler_act": "tanh"})
     return {
+        "channels": shapes.of(PATCHES, 4)[1],
         "num_classes": shapes.side("classifier.weight", 0, 2, default=0),
         "pool": "token",
         "class_token": True,

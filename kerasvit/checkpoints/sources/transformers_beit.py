@@ -88,7 +88,7 @@ class TransformersBEiT(TransformersSource):
                     f"The file has a head that {what}, which kerasvit does not build. "
                     "Use the files of an image classifier or of the plain model."
                 )
-        width, _, patch, _ = shapes.of(PATCHES, 4)
+        width, channels, patch, _ = shapes.of(PATCHES, 4)
         numbers = {
             "patch_size": patch,
             "width": width,
@@ -103,6 +103,7 @@ class TransformersBEiT(TransformersSource):
         before = "layernorm.weight" in shapes
         check(config, {"use_mean_pooling": not before})
         arguments: dict[str, Any] = {
+            "channels": channels,
             "num_classes": shapes.side("classifier.weight", 0, 2, default=0),
             "pool": "token" if before else "average_then_norm" if behind else "average",
             "position_bias": position_bias,

@@ -52,6 +52,7 @@ class TransformersBiT(TransformersSource):
             builder=self.builder,
             numbers={"depths": depths, "width_factor": root / 64},
             arguments={
+                "channels": shapes.of(_ROOT, 4)[1],
                 "num_classes": shapes.side("classifier.1.weight", 0, 2, default=0),
                 "stage_widths": unless_standard(widths, root),
                 "conv_epsilon": 1e-8,  # `eps` of every WeightStandardizedConv2d

@@ -121,7 +121,9 @@ def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
     clip = _CLASS in shapes
     classes = shapes.side("visual_projection.weight", 0, 2, default=0)
     pool = "token" if clip else "average"
+    flat = len(shapes[_PATCHES]) == 2
     return {
+        "channels": 3 if flat else shapes.of(_PATCHES, 4)[1],
         "num_classes": shapes.side("classifier.weight", 0, 2, default=classes),
         "pool": "attention" if "head.probe" in shapes else pool,
         "class_token": clip,

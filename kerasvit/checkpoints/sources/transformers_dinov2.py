@@ -42,7 +42,7 @@ class TransformersDinov2(TransformersSource):
         return PATCHES in names and _SCALE in names
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
-        width, _, patch, _ = shapes.of(PATCHES, 4)
+        width, channels, patch, _ = shapes.of(PATCHES, 4)
         gated = _GATED_OUT in shapes
         registers = shapes.side(_REGISTERS, 1, 3, default=0)
         return Description(
@@ -56,6 +56,7 @@ class TransformersDinov2(TransformersSource):
                 **heads(config),
             },
             arguments={
+                "channels": channels,
                 "num_classes": shapes.side("classifier.weight", 0, 2, default=0),
                 "pool": "token",
                 "class_token": True,

@@ -28,7 +28,7 @@ class TransformersDinov3(TransformersSource):
         return _PATCHES in names
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
-        width, _, patch, _ = shapes.of(_PATCHES, 4)
+        width, channels, patch, _ = shapes.of(_PATCHES, 4)
         query_bias = _ATTENTION + "q_proj.bias" in shapes
         gated = _MLP + "gate_proj.weight" in shapes
         check(config, {"value_bias": query_bias, "proj_bias": True, "mlp_bias": True})
@@ -47,6 +47,7 @@ class TransformersDinov3(TransformersSource):
             builder=self.builder,
             numbers=numbers,
             arguments={
+                "channels": channels,
                 "num_classes": 0,
                 "pool": "token",
                 "class_token": True,

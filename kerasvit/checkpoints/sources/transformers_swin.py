@@ -118,6 +118,7 @@ def _arguments(shapes: Shapes, tables: list[tuple[int, ...]]) -> dict[str, Any]:
         "window_size": window,
         # In all published models the last map is one window.
         "image_size": square(window * patch * 2**last),
+        "channels": shapes.of(PATCHES, 4)[1],
         "num_classes": shapes.side("classifier.weight", 0, 2, default=0),
         # The last stage has the smallest rounding error.
         "mlp_ratio": hidden / channels,
