@@ -243,11 +243,12 @@ def _checked(
     """Returns an array of floats after checking its size and range."""
     sides = zip(size, image.shape, strict=False)
     wrong = [expected for expected, side in sides if expected not in (None, side)]
-    if image.ndim != 3 or image.shape[-1] != 3 or wrong:
+    channels = 3 if transform is None else transform.channels
+    if image.ndim != 3 or image.shape[-1] != channels or wrong:
         raise ValueError(
             "An array of floats must be preprocessed and have shape "
-            f"({size[0]}, {size[1]}, 3). Received: {image.shape}. Pass values 0 to 255 "
-            "as uint8 to have them resized and normalised."
+            f"({size[0]}, {size[1]}, {channels}). Received: {image.shape}. Pass values "
+            "0 to 255 as uint8 to have them resized and normalised."
         )
     if transform is not None:
         problem = input_problem(image, transform.mean, transform.std, built_in=built_in)

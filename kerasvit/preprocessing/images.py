@@ -78,7 +78,12 @@ def input_problem(
     return None
 
 
-def _from_file(path: str | PathLike) -> Image.Image:
+def check_file(path: str | PathLike) -> Path:
+    """Returns the path of a file.
+
+    Raises:
+        ValueError: It is a web address or a folder, or does not exist.
+    """
     if str(path).startswith(("http://", "https://")):
         raise ValueError(f"{path} is a web address: download it, then pass its path.")
     file = Path(path).expanduser()
@@ -91,6 +96,11 @@ def _from_file(path: str | PathLike) -> Image.Image:
         raise ValueError(
             f"There is no file {path} (looked in {Path.cwd()}): check the path."
         )
+    return file
+
+
+def _from_file(path: str | PathLike) -> Image.Image:
+    file = check_file(path)
     # Pillow's decoders raise many types of errors for damaged files.
     try:
         with Image.open(file) as image:

@@ -21,6 +21,7 @@ from kerasvit.layers.resampling import resample_grid
 
 from . import transformers
 from .defaults import IMAGENET, KERNELS, ORIGINS
+from .bands import read_bands
 from .images import read_image
 
 MODES = ("center", "squash", "border")
@@ -47,6 +48,9 @@ class Preprocessing:
             number is that of the channels of the image: three colours, if neither
             `mean` nor `std` has another one.
         std: Standard deviation, likewise, > 0.
+        value_range: Values of an image that stand for 0 and 1. None: 0 and 255 for
+            uint8; also 0 and 65,535 for uint16, and 0 and 1 for floats, of images that
+            have not three channels.
 
     Raises:
         ValueError: A field is out of range.
@@ -62,6 +66,7 @@ class Preprocessing:
     antialias: bool
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    value_range: tuple[float, ...] | None
 
     def __init__(
         self,
@@ -72,6 +77,7 @@ class Preprocessing:
         antialias: bool = True,
         mean: float | Sequence[float] = 0.5,
         std: float | Sequence[float] = 0.5,
+        value_range: Sequence[float] | None = None,
     ) -> None:
         channels = _channels(mean, std)
         checked = {
@@ -82,6 +88,7 @@ class Preprocessing:
             "antialias": one_of("antialias", antialias, (True, False)),
             "mean": number_of_each("mean", mean, channels, -1000, 1000),
             "std": number_of_each("std", std, channels, 1e-6, 1000),
+            "value_range": _range(value_range),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -100,27 +107,33 @@ class Preprocessing:
         Args:
             image: Path, PIL image, or array (H, W), (H, W, 1), (H, W, 3) or (H, W, 4)
                 of values 0 to 255. Grey, palette and transparent images become RGB; a
-                photo is rotated by its EXIF orientation.
+                photo is rotated by its EXIF orientation. For other than three channels
+                see `read_bands`.
             normalize: Whether to normalise; False keeps values 0 to 255, for a model
                 with built-in normalisation.
 
         Returns:
-            (height, width, 3) array, float32.
+            (height, width, channels) array, float32.
 
         Raises:
             ValueError: `image` cannot be read as an image.
         """
-        image = read_image(image)
-        height, width = self._resized(image.height, image.width)
+        if self.channels == 3 and self.value_range is None:
+            image = read_image(image)
+            sides = image.height, image.width
+        else:
+            image = read_bands(image, self.channels, self.value_range)
+            sides = image.shape[:2]
+        height, width = self._resized(*sides)
         if height * width > MAX_SIDE**2:
             raise ValueError(
-                f"An image of {image.height} × {image.width} pixels would become "
+                f"An image of {sides[0]} × {sides[1]} pixels would become "
                 f"{height} × {width} before its crop to {self.size}. Crop it to a "
                 "less narrow shape first, or use a smaller `size`."
             )
         if self.antialias:
             kernel = Image.Resampling(KERNELS.index(self.kernel))
-            pixels = np.asarray(image.resize((width, height), kernel))
+            pixels = _resized_by_pillow(image, (width, height), kernel)
         else:
             pixels = np.asarray(image, "float32")
             pixels = resample_grid(pixels, (height, width), "bilinear")
@@ -143,7 +156,7 @@ class Preprocessing:
         return max(round(height / ratio), 1), max(round(width / ratio), 1)
 
     def _cropped(self, pixels: np.ndarray) -> np.ndarray:
-        out = np.empty((*self.size, 3), "float32")
+        out = np.empty((*self.size, self.channels), "float32")
         out[:] = [min(max(round(255 * mean), 0), 255) for mean in self.mean]
         source, target = zip(*map(_window, pixels.shape, self.size), strict=True)
         out[target] = pixels[source]
@@ -167,14 +180,15 @@ class Preprocessing:
         if channels == self.channels:
             return self
         both = {"mean": self.mean, "std": self.std}
-        averages = {key: [sum(v) / len(v)] * channels for key, v in both.items()}
+        averages = {key: [float(np.mean(v))] * channels for key, v in both.items()}
         return Preprocessing(**{**vars(self), **averages})
 
     def to_config(self) -> dict[str, Any]:
-        """Returns the fields as plain JSON."""
+        """Returns the fields as plain JSON, `value_range` only if it is not None."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in dataclasses.asdict(self).items()
+            if value is not None
         }
 
     @classmethod
@@ -183,7 +197,8 @@ class Preprocessing:
         if isinstance(config, Preprocessing):
             return config
         names = {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(config, dict) or set(config) != names:
+        # Records of version 0.1 have no range.
+        if not isinstance(config, dict) or {*config, "value_range"} != names:
             raise ValueError(
                 f"A preprocessing config must be a dict of {', '.join(sorted(names))}, "
                 f"as `to_config` writes it. Received: {config!r:.500}."
@@ -254,6 +269,30 @@ class Preprocessing:
         """
         config = _json_object("A preprocessor config", config)
         return cls(**transformers.fields(config, model_type))
+
+
+def _resized_by_pillow(
+    image: Any, size: tuple[int, int], kernel: Image.Resampling
+) -> np.ndarray:
+    """Returns the pixels of a PIL image or an array, resized to (width, height)."""
+    if isinstance(image, Image.Image):
+        return np.asarray(image.resize(size, kernel))
+    bands = (Image.fromarray(band) for band in np.moveaxis(image, -1, 0))
+    return np.stack([np.asarray(each.resize(size, kernel)) for each in bands], axis=-1)
+
+
+def _range(value_range: Any) -> tuple[float, ...] | None:
+    """Returns the checked argument `value_range`."""
+    if value_range is None:
+        return None
+    low, high = number_of_each("value_range", value_range, 2, -1e9, 1e9)
+    if low >= high:
+        raise ArgumentError(
+            "`value_range` must be two numbers, the smaller first. Received: "
+            f"{value_range!r:.100}.",
+            "value_range",
+        )
+    return low, high
 
 
 def _channels(mean: Any, std: Any) -> int:
