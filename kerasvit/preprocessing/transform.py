@@ -20,8 +20,8 @@ from kerasvit.arguments import (
 from kerasvit.layers.resampling import resample_grid
 
 from . import transformers
-from .defaults import IMAGENET, KERNELS, ORIGINS
 from .bands import read_bands
+from .defaults import IMAGENET, KERNELS, ORIGINS
 from .images import read_image
 
 MODES = ("center", "squash", "border")
@@ -66,7 +66,7 @@ class Preprocessing:
     antialias: bool
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    value_range: tuple[float, ...] | None
+    value_range: tuple[float, float] | None
 
     def __init__(
         self,
@@ -180,7 +180,10 @@ class Preprocessing:
         if channels == self.channels:
             return self
         both = {"mean": self.mean, "std": self.std}
-        averages = {key: [float(np.mean(v))] * channels for key, v in both.items()}
+        averages = {
+            key: [v[0] if len({*v}) == 1 else sum(v) / len(v)] * channels
+            for key, v in both.items()
+        }
         return Preprocessing(**{**vars(self), **averages})
 
     def to_config(self) -> dict[str, Any]:
@@ -281,7 +284,7 @@ def _resized_by_pillow(
     return np.stack([np.asarray(each.resize(size, kernel)) for each in bands], axis=-1)
 
 
-def _range(value_range: Any) -> tuple[float, ...] | None:
+def _range(value_range: Any) -> tuple[float, float] | None:
     """Returns the checked argument `value_range`."""
     if value_range is None:
         return None
