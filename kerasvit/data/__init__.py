@@ -22,7 +22,6 @@ from .folders import files_in as files_in  # noqa: E402
 from .folders import unread_files as unread_files  # noqa: E402
 from .images import Images as Images  # noqa: E402
 from .images import IndexedImages as IndexedImages  # noqa: E402
-from .images import StreamedImages as StreamedImages  # noqa: E402
 from .images import TransformedImages as TransformedImages  # noqa: E402
 from .installed_sets import BUILT_IN as BUILT_IN  # noqa: E402
 from .labelled_images import SAMPLE as SAMPLE  # noqa: E402
@@ -34,6 +33,7 @@ from .labelled_images import from_folder as from_folder  # noqa: E402
 from .labelled_images import from_table as from_table  # noqa: E402
 from .labelled_images import from_tfds as from_tfds  # noqa: E402
 from .shards import Rows as Rows  # noqa: E402
+from .streamed_images import StreamedImages as StreamedImages  # noqa: E402
 from .tfds import tfds_builder as tfds_builder  # noqa: E402
 from .training_batches import TrainingBatches as TrainingBatches  # noqa: E402
 from .training_batches import training_batches as training_batches  # noqa: E402

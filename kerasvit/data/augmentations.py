@@ -36,6 +36,7 @@ class Augmentation:
         moves: Functions of `operations.py`, applied in order to each image, of the
             model's image size with values from 0 to 255.
         magnitude: Of `rand_augment`; None disables it. With 0 it is not without effect.
+        colours: Whether `rand_augment` changes colours, of images with three channels.
         erasing: Probability of random erasing.
         mixup, cutmix: alpha of `mix_up` and `cut_mix`; 0 disables it. With both, one is
             drawn for each batch.
@@ -47,6 +48,7 @@ class Augmentation:
     margin: float = 1.0
     moves: tuple[Callable, ...] = ()
     magnitude: float | None = None
+    colours: bool = True
     erasing: float = 0.0
     mixup: float = 0.0
     cutmix: float = 0.0
@@ -54,8 +56,9 @@ class Augmentation:
     @property
     def changes(self) -> tuple[Callable, ...]:
         """The moves and RandAugment: functions of `operations.py`."""
-        drawn = () if self.magnitude is None else rand_augment(self.magnitude)
-        return (*self.moves, *drawn)
+        if self.magnitude is None:
+            return self.moves
+        return (*self.moves, *rand_augment(self.magnitude, self.colours))
 
     @property
     def mixing(self) -> tuple[Callable, ...]:
@@ -132,8 +135,8 @@ def find_augmentation(augment: str | Augmentation | None) -> Augmentation:
     )
 
 
-def rand_augment(magnitude: float) -> tuple[Callable, Callable]:
-    """Returns RandAugment as two draws from ten operations.
+def rand_augment(magnitude: float, colours: bool = True) -> tuple[Callable, Callable]:
+    """Returns RandAugment as two draws from ten operations, or four without colours.
 
     The strength of each operation is `magnitude` tenths of its maximum. They
     approximate Cubuk et al. 2020, arXiv 1909.13719. Equalization is omitted because it
@@ -142,18 +145,22 @@ def rand_augment(magnitude: float) -> tuple[Callable, Callable]:
     """
     strength = magnitude / 10
     color = min(0.9 * strength, 1)
-    drawn = one_of(
+    moves = (
         operations.shear(0.3 * strength),
         translate(0.45 * strength, operations.GREY),
         operations.rotate(30 * strength),
+    )
+    sharpness = operations.sharpness(color)
+    of_colours = (
         operations.brightness(color),
         operations.contrast(color),
         operations.saturation(color),
-        operations.sharpness(color),
+        sharpness,
         operations.posterize(4),
         operations.solarize(color),
         operations.auto_contrast,
     )
+    drawn = one_of(*moves, *(of_colours if colours else (sharpness,)))
     return drawn, drawn
 
 

@@ -25,7 +25,7 @@ def random_crop(
     antialias: bool,
     seed: Tensor,
 ) -> Tensor:
-    """Returns a random crop of an image, float32 (*size, 3) with values from 0 to 255.
+    """Returns a random crop of an image, float32 (*size, C) with values from 0 to 255.
 
     Args:
         images: The images.
@@ -61,7 +61,7 @@ def crop_of_resized(
         return tf.concat([[0, 0], shape[:2]], axis=0)
 
     image = _resized(images, item, whole, larger, antialias)
-    return tf.image.stateless_random_crop(image, (*size, 3), seed)
+    return tf.image.stateless_random_crop(image, (*size, images.channels), seed)
 
 
 def _resized(
@@ -71,7 +71,7 @@ def _resized(
     size: tuple[int, int],
     antialias: bool,
 ) -> Tensor:
-    """Returns a window of an image, resized, float32 (*size, 3).
+    """Returns a window of an image, resized, float32 (*size, C).
 
     A large window of a JPEG file is first shrunk by its decoder, by a power of two, and
     one of another file is resized with antialiasing, so that no pixel is left out.
@@ -87,7 +87,8 @@ def _resized(
         pixels = images.whole(item)
         top, left, height, width = tf.unstack(window_of(tf.shape(pixels)))
         crop = pixels[top : top + height, left : left + width]
-        crop = tf.broadcast_to(crop, (height, width, 3))  # grey images have 1 channel
+        # Grey images of tensorflow-datasets have one channel.
+        crop = tf.broadcast_to(crop, (height, width, images.channels))
         return tf.image.resize(crop, size, antialias=antialias)
 
     def from_jpeg() -> Tensor:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from rich.progress import track
 
-from kerasvit.preprocessing import read_image
+from kerasvit.preprocessing import read_bands, read_image
 
 SUFFIXES = {
     *(".jpg", ".jpeg", ".jfif", ".png", ".webp", ".avif", ".bmp", ".gif", ".tif"),
-    ".tiff",
+    *(".tiff", ".npy"),
 }
 CONVERT_HEIC = (
     "Convert HEIC to JPEG, for example with ImageMagick, `magick mogrify -format jpg "
@@ -103,8 +103,12 @@ def files_in(folder: Path) -> Iterator[Path]:
         yield from (Path(parent, name) for name in names if name[0] != ".")
 
 
-def check_images(paths: list[Path]) -> None:
+def check_images(paths: list[Path], channels: int = 3) -> None:
     """Decodes every image, in threads.
+
+    Args:
+        paths: Files.
+        channels: Number of channels that they must have; with three, all become RGB.
 
     Raises:
         ValueError: Files are damaged or no images; the message lists them.
@@ -112,7 +116,10 @@ def check_images(paths: list[Path]) -> None:
 
     def problem(path: Path) -> str | None:
         try:
-            read_image(path)
+            if channels == 3:
+                read_image(path)
+            else:
+                read_bands(path, channels, (0, 1))  # whatever the range
         except ValueError as error:
             return str(error)
         return None

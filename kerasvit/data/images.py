@@ -8,10 +8,10 @@ A data set of items is shuffled, and cut into shards, before any image is decode
 
 import abc
 import contextlib
+import copy
 import functools
 import io
 import os
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -20,7 +20,7 @@ import tensorflow as tf
 from PIL import ExifTags, Image
 
 from kerasvit.arguments import ArgumentError, integer
-from kerasvit.preprocessing import Preprocessing, read_image
+from kerasvit.preprocessing import Preprocessing, read_bands, read_image
 from kerasvit.types import Tensor
 
 from .shards import Rows
@@ -29,7 +29,6 @@ if keras.backend.backend() != "tensorflow":  # else TensorFlow takes all its mem
     with contextlib.suppress(RuntimeError):  # it is in use already
         tf.config.set_visible_devices([], "GPU")
 
-SHUFFLE_BUFFER = 10_000  # encoded images; about 1 GB for ImageNet
 # Of tf.random.experimental. A tensor would start TensorFlow before its devices are set.
 SHUFFLE_KEY = np.int64(498247692)
 LAST_NUMBER = tf.int64.max
@@ -45,10 +44,19 @@ class Images(abc.ABC):
     Attributes:
         labels: Class indices, int32 (count,).
         names: What a share of the images knows them by: relative paths, or numbers.
+        channels: Number of channels.
+        value_range: As for `Preprocessing`.
     """
 
     labels: np.ndarray
     names: Any
+    channels: int = 3
+    value_range: tuple[float, float] | None = None
+
+    @property
+    def is_rgb(self) -> bool:
+        """Whether images are read as colours of 8 bits."""
+        return self.channels == 3 and self.value_range is None
 
     def batches(
         self,
@@ -78,7 +86,7 @@ class Images(abc.ABC):
 
         Returns:
             Batches (images, labels[, weights]) of float32 images (rows, height, width,
-            3). The weights are 0 for grey images that fill the last batch, and the same
+            C). The weights are 0 for grey images that fill the last batch, and the same
             number for all others, so large that their mean over all batches is 1: Keras
             divides a weighted loss by the size of the batch. The loss of `evaluate` is
             then the mean over the images, as are the `weighted_metrics` of `compile`;
@@ -88,10 +96,10 @@ class Images(abc.ABC):
             ValueError: `batch_size` is not a multiple of n; an argument is out of its
                 range; `model` is neither of these.
         """
-        transform, normalize = transform_of(model, normalize)
+        images, transform, normalize = self.fitted(model, normalize)
         rows = Rows.of(integer("batch_size", batch_size, 1), shard)
         count = len(self)
-        images = self.in_memory(transform, normalize)
+        images = images.in_memory(transform, normalize)
         pad = pad or shard[1] > 1
         size = -(-count // batch_size) * batch_size  # of all batches, filled
 
@@ -105,12 +113,37 @@ class Images(abc.ABC):
 
         examples = images.listed(rows).map(example, num_parallel_calls=tf.data.AUTOTUNE)
         if pad:
-            grey = tf.fill((*transform.size, 3), 0.0 if normalize else 127.5)
+            shape = (*transform.size, self.channels)
+            grey = tf.fill(shape, 0.0 if normalize else 127.5)
             fill = tf.data.Dataset.from_tensors((grey, labelled(tf.constant(0)), 0.0))
             missing = size * rows.count // batch_size - rows.among(count)
             examples = examples.concatenate(fill.repeat(missing))
         batches = examples.batch(rows.count, drop_remainder=pad)
         return batches.prefetch(tf.data.AUTOTUNE)
+
+    def fitted(
+        self, model: Any, normalize: bool | None
+    ) -> tuple["Images", Preprocessing, bool]:
+        """Returns (the images as a model reads them, its transform, normalize).
+
+        Args:
+            model, normalize: As for `batches`.
+
+        Raises:
+            ArgumentError: The model takes another number of channels.
+        """
+        transform, normalize = transform_of(model, normalize)
+        if transform.channels != self.channels:
+            raise ArgumentError(
+                f"`model` takes images with {transform.channels} channels. These are "
+                f"read with {self.channels}. State the number at both, such as "
+                "`kerasvit.data.from_folder(path, channels=4)` and "
+                "`kerasvit.ViTB16(channels=4)`.",
+                "model",
+            )
+        images = copy.copy(self)
+        images.value_range = transform.value_range
+        return images, transform, normalize
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -140,7 +173,10 @@ class Images(abc.ABC):
 
     @abc.abstractmethod
     def whole(self, item: Tensor) -> Tensor:
-        """Returns the pixels of an image, uint8 (height, width, 3)."""
+        """Returns the pixels of an image, (height, width, channels).
+
+        They are uint8, or float32 if the image has not three channels.
+        """
 
     @abc.abstractmethod
     def encoded(self, item: Tensor) -> Tensor | None:
@@ -169,7 +205,7 @@ class Images(abc.ABC):
 
         pixels = self.whole(item)
         image = tf.numpy_function(exact, [pixels], tf.float32, stateful=False)
-        return tf.ensure_shape(image, (*transform.size, 3))
+        return tf.ensure_shape(image, (*transform.size, self.channels))
 
     def in_memory(self, transform: Preprocessing, normalize: bool) -> "Images":
         """Returns the images transformed once, if they are a small array; else self."""
@@ -180,13 +216,18 @@ class IndexedImages(Images):
     """Images with random access: files, or an array in memory.
 
     Args:
-        items: Paths, or a uint8 array (count, height, width[, 3]).
+        items: Paths, or an array (count, height, width[, channels]), of uint8 if these
+            are three.
         labels: Class indices (count,).
         names: As for `Images`; None: their numbers here.
+        channels: Number of channels.
     """
 
-    def __init__(self, items: Any, labels: Any, names: Any = None) -> None:
+    def __init__(
+        self, items: Any, labels: Any, names: Any = None, channels: int = 3
+    ) -> None:
         self.items, self.labels = items, np.asarray(labels, "int32")
+        self.channels = channels
         self.names = np.arange(len(labels)) if names is None else names
         self.is_array = isinstance(items, np.ndarray)
         files = [] if self.is_array else [os.fsencode(path) for path in items]
@@ -212,7 +253,7 @@ class IndexedImages(Images):
     def part(self, numbers: np.ndarray) -> "IndexedImages":
         items, names = self.items, [self.names[i] for i in numbers]
         items = items[numbers] if self.is_array else [items[i] for i in numbers]
-        return type(self)(items, self.labels[numbers], names)
+        return type(self)(items, self.labels[numbers], names, self.channels)
 
     def listed(self, rows: Rows = ALL) -> tf.data.Dataset:
         labels = tf.constant(self.labels)
@@ -243,13 +284,28 @@ class IndexedImages(Images):
 
     def whole(self, item: Tensor) -> Tensor:
         def pixels(i: int) -> np.ndarray:
-            return np.asarray(read_image(self.items[i]))
+            if self.is_rgb:
+                return np.asarray(read_image(self.items[i]))
+            return read_bands(self.items[i], self.channels, self.value_range)
 
-        image = tf.numpy_function(pixels, [item], tf.uint8, stateful=False)
-        return tf.ensure_shape(image, (None, None, 3))
+        dtype = tf.uint8 if self.is_rgb else tf.float32
+        image = tf.numpy_function(pixels, [item], dtype, stateful=False)
+        return tf.ensure_shape(image, (None, None, self.channels))
+
+    def transformed(
+        self, item: Tensor, transform: Preprocessing, normalize: bool
+    ) -> Tensor:
+        if self.is_rgb:
+            return super().transformed(item, transform, normalize)
+
+        def exact(i: int) -> np.ndarray:
+            return transform(self.items[i], normalize=normalize)
+
+        image = tf.numpy_function(exact, [item], tf.float32, stateful=False)
+        return tf.ensure_shape(image, (*transform.size, self.channels))
 
     def encoded(self, item: Tensor) -> Tensor | None:
-        if self.is_array:
+        if self.is_array or not self.is_rgb:
             return None
         return tf.io.read_file(self._paths[item])
 
@@ -274,21 +330,23 @@ class IndexedImages(Images):
         )
 
     def in_memory(self, transform: Preprocessing, normalize: bool) -> Images:
-        values = len(self) * np.prod(transform.size) * 3
+        values = len(self) * np.prod(transform.size) * self.channels
         if not self.is_array or values > MAX_IN_MEMORY:
             return self
         return _in_memory(self, transform, normalize)
 
 
 class TransformedImages(IndexedImages):
-    """Images that are transformed already: float32 (count, height, width, 3)."""
+    """Images that are transformed already: float32 (count, height, width, C)."""
 
-    def __init__(self, items: np.ndarray, labels: Any, names: Any = None) -> None:
-        super().__init__(items, labels, names)
+    def __init__(
+        self, items: np.ndarray, labels: Any, names: Any = None, channels: int = 3
+    ) -> None:
+        super().__init__(items, labels, names, channels)
         self._pixels = tf.constant(items)
 
     def whole(self, item: Tensor) -> Tensor:
-        """Returns the pixels of an image, float32 (height, width, 3)."""
+        """Returns the pixels of an image, float32 (height, width, C)."""
         return self._pixels[item]
 
     def transformed(
@@ -298,97 +356,6 @@ class TransformedImages(IndexedImages):
 
     def in_memory(self, transform: Preprocessing, normalize: bool) -> Images:
         return self
-
-
-class StreamedImages(Images):
-    """Images that are read in sequence and shuffled in a buffer.
-
-    A process reads all records of the data set, and decodes those of its rows.
-
-    Args:
-        stored: `tf.data.Dataset` of (encoded image, label), in a fixed order.
-        decode: Function from an encoded image to uint8 (height, width, 1 or 3).
-    """
-
-    def __init__(self, stored: tf.data.Dataset, decode: Callable) -> None:
-        self.stored, self.decode = stored, decode
-        count = int(stored.cardinality())
-        self._count = count if count >= 0 else sum(1 for _ in stored)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def sample(self, count: int, seed: int) -> "StreamedImages":
-        """Returns at most `count` images, drawn as in an epoch of training."""
-        if count >= len(self):
-            return self
-        buffer = min(len(self), SHUFFLE_BUFFER)
-        options = {"seed": seed, "reshuffle_each_iteration": False}
-        chosen = self.stored.shuffle(buffer, **options).take(count)
-        return StreamedImages(chosen.cache(), self.decode)
-
-    @functools.cached_property
-    def labels(self) -> np.ndarray:  # type: ignore[override]
-        """Class indices (count,), after all records are read once, without decoding."""
-        batches = self.stored.map(lambda item, label: label).batch(1024)
-        return np.concatenate([*batches.as_numpy_iterator()]).astype("int32")
-
-    @property
-    def names(self) -> range:
-        """Numbers of the records."""
-        return range(len(self))
-
-    def part(self, numbers: np.ndarray) -> "StreamedImages":
-        """Returns the records with these numbers; the others are read, not decoded."""
-        mask = np.zeros(len(self), bool)
-        mask[numbers] = True
-        chosen = tf.constant(mask)
-        stored = self.stored.enumerate().filter(lambda i, pair: chosen[i])
-        stored = stored.map(lambda i, pair: pair)
-        count = tf.data.experimental.assert_cardinality(len(numbers))
-        return StreamedImages(stored.apply(count), self.decode)
-
-    def listed(self, rows: Rows = ALL) -> tf.data.Dataset:
-        return self._of_rows(self.stored, 0, rows).apply(
-            tf.data.experimental.assert_cardinality(rows.among(len(self)))
-        )
-
-    def shuffled(self, seed: int, first: Tensor, rows: Rows = ALL) -> tf.data.Dataset:
-        buffer = min(len(self), SHUFFLE_BUFFER)
-
-        def epoch(i: Tensor) -> tf.data.Dataset:
-            tf.random.set_seed(1)  # of this graph, instead of the global seed
-            order = {"seed": seed * 1_000_003 + i, "reshuffle_each_iteration": False}
-            return self.stored.shuffle(buffer, **order)
-
-        number = first * rows.examples
-        epochs = tf.data.Dataset.range(number // len(self), LAST_NUMBER)
-        stream = epochs.flat_map(epoch).skip(number % len(self))
-        stream = self._of_rows(stream, number, rows)
-        if rows.repeats == 1:
-            return stream
-
-        def repeated(items: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-            return tf.gather(items, rows.places), tf.gather(labels, rows.places)
-
-        return stream.batch(max(rows.places) + 1).map(repeated).unbatch()
-
-    @staticmethod
-    def _of_rows(stream: tf.data.Dataset, first: Tensor, rows: Rows) -> tf.data.Dataset:
-        numbered = stream.enumerate(first).filter(lambda i, pair: rows.holds(i))
-        return numbered.map(lambda i, pair: (pair[0], tf.cast(pair[1], "int32")))
-
-    def whole(self, item: Tensor) -> Tensor:
-        """Returns the pixels of an image, uint8 (height, width, 1 or 3)."""
-        return self.decode(item)
-
-    def encoded(self, item: Tensor) -> Tensor | None:
-        return item if item.dtype == tf.string else None
-
-    @staticmethod
-    def is_plain_jpeg(encoded: Tensor) -> Tensor:
-        """Whether TensorFlow decodes it as JPEG, as tensorflow-datasets does."""
-        return tf.io.is_jpeg(encoded)
 
 
 def transform_of(
@@ -427,7 +394,8 @@ def _in_memory(
     images: IndexedImages, transform: Preprocessing, normalize: bool
 ) -> TransformedImages:
     found = [transform(pixels, normalize=normalize) for pixels in images.items]
-    return TransformedImages(np.stack(found), images.labels, images.names)
+    made = np.stack(found)
+    return TransformedImages(made, images.labels, images.names, images.channels)
 
 
 def _is_plain_jpeg(content: bytes) -> np.bool_:

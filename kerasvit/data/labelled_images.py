@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 
 from kerasvit.arguments import ArgumentError, integer, one_of
+from kerasvit.preprocessing import Preprocessing
 
 from . import tfds
 from .augmentations import Augmentation
 from .folders import check_images, classes, existing, given_splits
-from .images import Images, IndexedImages, StreamedImages
+from .images import Images, IndexedImages
 from .installed_sets import BUILT_IN
 from .splits import SHARES, share_of, split, with_validation
+from .streamed_images import StreamedImages
 from .tables import read_table
 from .training_batches import TrainingBatches, training_batches
 
@@ -95,6 +97,39 @@ class TrainingImages:
         how: Any = {"classes": classes, "normalize": normalize, "shard": shard}
         return training_batches(self.images, model, batch_size, augment, seed, **how)
 
+    def measured(self, transform: Preprocessing, count: int = 2000) -> Preprocessing:
+        """Returns a transform with the means and deviations of these images.
+
+        Those of the weights suit photographs. For images with other channels:
+
+            model.preprocessing = images.train.measured(model.preprocessing)
+
+        Args:
+            transform: Transform of images with as many channels.
+            count: Number of images, drawn at random, that are measured; all if there
+                are fewer.
+
+        Raises:
+            ValueError: `transform` is for another number of channels, or a channel has
+                the same value everywhere.
+        """
+        images = self.images.sample(integer("count", count, 1), seed=0)
+        sums = np.zeros((2, images.channels))
+        pixels = 0
+        for batch, _ in images.batches(transform, 64, normalize=False):
+            values = np.asarray(batch, "float64") / 255
+            sums += [(values**power).sum((0, 1, 2)) for power in (1, 2)]
+            pixels += values[..., 0].size
+        mean, square = sums / pixels
+        deviation = np.sqrt(np.maximum(square - mean**2, 0))
+        if (deviation < 1e-6).any():
+            raise ValueError(
+                "A channel has the same value in all of the images: channel "
+                f"{int(deviation.argmin())}. Leave it out."
+            )
+        found = {"mean": mean.tolist(), "std": deviation.tolist()}
+        return Preprocessing(**{**vars(transform), **found})
+
 
 @dataclasses.dataclass(frozen=True)
 class LabelledImages:
@@ -126,6 +161,8 @@ class LabelledImages:
     @functools.cached_property
     def kind(self) -> str:
         """Kind of images: "drawings" if a sample is grey, else "photographs"."""
+        if not self.train.images.is_rgb:
+            return "photographs"
         colored = (np.any(pixels != pixels[..., :1]) for pixels in self.sample())
         return "photographs" if any(colored) else "drawings"
 
@@ -207,6 +244,7 @@ def from_folder(
     path: str | os.PathLike,
     *,
     validation_share: float | None = None,
+    channels: int = 3,
     shard: tuple[int, int] = (0, 1),
 ) -> LabelledImages:
     """Returns the images of a folder, after reading them all to find damaged files.
@@ -219,6 +257,9 @@ def from_folder(
     Args:
         path: The folder.
         validation_share: Instead of a tenth for validation.
+        channels: Number of channels of the images, such as 1 for X-rays: grey PNG and
+            TIFF of 8 or 16 bits, TIFF of many bands, and `.npy`. With three, every
+            image becomes RGB of 8 bits.
         shard: (i, n): reads every n-th image, from the i-th, to find damaged files, for
             process i of n, which together read all.
 
@@ -233,7 +274,7 @@ def from_folder(
     places = given_splits(root) or {"all": root}
     found = {part: classes(place) for part, place in places.items()}
     _check_classes(found, places)
-    images = _of_files(path, found, places, validation_share, shard)
+    images = _of_files(path, found, places, validation_share, channels, shard)
     if images.test is images.validation:  # such as "val"
         images = dataclasses.replace(images, test_name=places["validation"].name)
     return images
@@ -243,6 +284,7 @@ def from_table(
     path: str | os.PathLike,
     *,
     validation_share: float | None = None,
+    channels: int = 3,
     shard: tuple[int, int] = (0, 1),
 ) -> LabelledImages:
     """Returns the images of a CSV, after reading them all to find damaged files.
@@ -254,7 +296,7 @@ def from_table(
 
     Args:
         path: The CSV, in UTF-8.
-        validation_share, shard: As for `from_folder`.
+        validation_share, channels, shard: As for `from_folder`.
 
     Raises:
         ValueError: The file does not exist or is no such CSV; a line is wrong; and as
@@ -263,7 +305,7 @@ def from_table(
     table = existing(path, table=True)
     found = read_table(table)
     places = dict.fromkeys(found, table.parent)
-    return _of_files(path, found, places, validation_share, shard)
+    return _of_files(path, found, places, validation_share, channels, shard)
 
 
 def from_tfds(name: Any, *, validation_share: float | None = None) -> LabelledImages:
@@ -335,6 +377,7 @@ def _of_files(
     found: Files,
     places: dict[str, Path],
     validation_share: float | None,
+    channels: int,
     shard: tuple[int, int],
 ) -> LabelledImages:
     """Checks files and returns their images; paths in `places` are their names."""
@@ -345,10 +388,14 @@ def _of_files(
         )
     first = "all" if "all" in found else "train"
     names = list(found[first])
-    files = [files for named in found.values() for files in named.values()]
+    listed = [files for named in found.values() for files in named.values()]
     process, processes = shard
-    check_images([file for some in files for file in some][process::processes])
-    sets = {part: _indexed(named, names, places[part]) for part, named in found.items()}
+    files = [file for some in listed for file in some]
+    check_images(files[process::processes], integer("channels", channels, 1))
+    sets = {
+        part: _indexed(named, names, places[part], channels)
+        for part, named in found.items()
+    }
     if "validation" not in sets:
         shares = {name: share for name, share in SHARES.items() if name not in sets}
         parts = with_validation(shares, validation_share)
@@ -361,10 +408,11 @@ def _of_files(
 
 
 def _indexed(
-    classes: dict[str, list[Path]], names: Sequence[str], root: Path
+    classes: dict[str, list[Path]], names: Sequence[str], root: Path, channels: int
 ) -> IndexedImages:
     listed = [classes.get(name, []) for name in names]
     items = [path for files in listed for path in files]
     counts = [len(files) for files in listed]
     relative = [Path(os.path.relpath(path, root)).as_posix() for path in items]
-    return IndexedImages(items, np.repeat(np.arange(len(counts)), counts), relative)
+    labels = np.repeat(np.arange(len(counts)), counts)
+    return IndexedImages(items, labels, relative, channels)

@@ -1,6 +1,6 @@
 """Random changes of one image in TensorFlow's graph, from numbers drawn before.
 
-An operation is a function (image, draws) of a float32 image (height, width, 3) with
+An operation is a function (image, draws) of a float32 image (height, width, C) with
 values from 0 to 255 and of random numbers in [0, 1). It returns an image of that shape
 and is cheap enough to be called per image, so that only the drawn ones are computed.
 The colours are those of keras.layers, whose images the tests compare. `erase`, random
@@ -209,11 +209,11 @@ def erase(
 
 
 def per_channel(image: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
-    """Multiplies the channels by `scale` and adds `offset`, each of shape (3,)."""
+    """Multiplies the channels by `scale` and adds `offset`, each of shape (C,)."""
     # TensorFlow broadcasts a row in a fraction of the time that it takes for a pixel.
     shape = tf.shape(image)
     scale, offset = (tf.tile(values, shape[1:2]) for values in (scale, offset))
-    rows = tf.reshape(image, (shape[0], shape[1] * 3)) * scale + offset
+    rows = tf.reshape(image, (shape[0], shape[1] * shape[2])) * scale + offset
     return tf.reshape(rows, shape)
 
 
@@ -260,7 +260,7 @@ def _sampled(image: Tensor, rows: Tensor, columns: Tensor, fill: float) -> Tenso
         return tf.cast(positions + 1.5, tf.int32)  # of the border, rounded
 
     index = nearest(rows, height) * (width + 2) + nearest(columns, width)
-    return tf.gather(tf.reshape(border, (-1, 3)), index)
+    return tf.gather(tf.reshape(border, (-1, image.shape[-1])), index)
 
 
 def _rectangle(shape: Tensor, seed: Tensor) -> Tensor:

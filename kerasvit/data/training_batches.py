@@ -8,6 +8,8 @@ A batch depends only on the seed and on its number, so that an interrupted train
 continues with the same batches.
 """
 
+import dataclasses
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -21,10 +23,12 @@ from kerasvit.types import Tensor
 
 from .augmentations import Augmentation, find_augmentation
 from .crops import crop_of_resized, random_crop
-from .images import Images, transform_of
+from .images import Images
 from .mixing import mix_one_of
 from .operations import erase, per_channel
 from .shards import Rows
+
+log = logging.getLogger("kerasvit")
 
 
 class TrainingBatches(tf.data.Dataset):
@@ -165,8 +169,14 @@ def training_batches(
     _check(augmentation, size, classes)
     repeats = augmentation.repeats
     rows = Rows.of(size, shard, pairs=bool(augmentation.mixing), repeats=repeats)
-    prepared = transform_of(model, normalize)
-    example = _example(images, *prepared, augmentation, classes)
+    images, transform, normalize = images.fitted(model, normalize)
+    if images.channels != 3 and augmentation.magnitude is not None:
+        log.warning(
+            "augment: changes of colours are left out for images of %d channels.",
+            images.channels,
+        )
+        augmentation = dataclasses.replace(augmentation, colours=False)
+    example = _example(images, transform, normalize, augmentation, classes)
 
     def mixed(x: Tensor, y: Tensor, marks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         key = tf.random.fold_in(tf.stack([tf.cast(seed, tf.int64), marks[0, 1]]), 1)
@@ -257,6 +267,7 @@ def _example(
         if normalize:  # mixing does not change the result
             image = per_channel(image, 1 / (255 * std), -mean / std)
         label = tf.one_hot(label, classes) if classes else label
-        return tf.ensure_shape(image, (*transform.size, 3)), label, mark
+        shape = (*transform.size, images.channels)
+        return tf.ensure_shape(image, shape), label, mark
 
     return example

@@ -238,8 +238,8 @@ class Preprocessing:
             crop=config.get("crop_pct") or 0.875,
             mode=config.get("crop_mode") or "center",
             kernel=config.get("interpolation") or "bicubic",
-            mean=config.get("mean") or IMAGENET["mean"],
-            std=config.get("std") or IMAGENET["std"],
+            mean=_one_for_all(config.get("mean") or IMAGENET["mean"]),
+            std=_one_for_all(config.get("std") or IMAGENET["std"]),
         )
         return transform.with_channels(integer("input_size", size[0], 1))
 
@@ -298,12 +298,24 @@ def _range(value_range: Any) -> tuple[float, float] | None:
     return low, high
 
 
+def _one_for_all(values: Any) -> Any:
+    """Returns the only one of several values, which stands for all in timm."""
+    listed = isinstance(values, (list, tuple)) and len(values) == 1
+    return values[0] if listed else values
+
+
 def _channels(mean: Any, std: Any) -> int:
     """Returns the number of channels that means and deviations are given for."""
-    for values in (mean, std):
-        if isinstance(values, (list, tuple, np.ndarray)) and len(values):
-            return len(values)
-    return 3
+    both = [v for v in (mean, std) if isinstance(v, (list, tuple, np.ndarray))]
+    counts = [len(values) for values in both if len(values)] or [3]
+    if counts[0] != counts[-1]:
+        raise ArgumentError(
+            f"`mean` must be a number, or as many numbers as `std`, {counts[-1]}. "
+            f"Received: {mean!r:.100}.",
+            "mean",
+            "std",
+        )
+    return counts[0]
 
 
 def _window(source: int, target: int) -> tuple[slice, slice]:

@@ -146,9 +146,11 @@ def test_gaps_of_a_timm_config_are_filled_as_timm_does():
     )
 
 
-def test_a_timm_config_with_one_channel_raises():
-    with pytest.raises(ValueError, match="must be \\(3, height, width\\)"):
-        Preprocessing.from_timm({"input_size": [1, 28, 28]})
+def test_a_timm_config_with_one_channel():
+    transform = Preprocessing.from_timm({"input_size": [1, 28, 28], "mean": [0.1]})
+    assert transform.channels == 1 and transform.mean == (0.1,)
+    with pytest.raises(ValueError, match="must be \\(channels, height, width\\)"):
+        Preprocessing.from_timm({"input_size": [28, 28]})
 
 
 @pytest.mark.parametrize("config", [None, "224", [3, 224, 224]])

@@ -1,0 +1,142 @@
+"""Images with other than three channels, and of more than 8 bits."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from kerasvit import Preprocessing
+from kerasvit.preprocessing import read_bands
+from tests.once import on_last_backend
+
+pytestmark = on_last_backend  # all of it is NumPy and Pillow
+
+RNG = np.random.default_rng(0)
+DEEP = (RNG.uniform(size=(12, 10)) * 65_535).astype("uint16")
+MANY = RNG.integers(0, 255, (12, 10, 13), dtype="uint8")
+
+
+def test_16_bits_are_divided_by_their_largest_value(tmp_path):
+    for name in ("a.png", "a.tif"):
+        Image.fromarray(DEEP).save(tmp_path / name)
+        found = read_bands(tmp_path / name, 1)
+        assert found.shape == (12, 10, 1) and found.dtype == "float32"
+        np.testing.assert_allclose(found[..., 0], DEEP / 65_535 * 255, rtol=1e-6)
+
+
+def test_types_of_arrays():
+    unit = MANY / np.float32(255)
+    for array in (MANY, unit, unit.astype("float64")):
+        np.testing.assert_allclose(read_bands(array, 13), MANY, atol=1e-4)
+    np.testing.assert_allclose(
+        read_bands(MANY.astype("int32"), 13, (50, 150)), (MANY - 50.0) * 2.55, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.tif"])
+def test_files_with_many_bands(name, tmp_path):
+    if name == "a.npy":
+        np.save(tmp_path / name, MANY)
+    else:
+        pytest.importorskip("tifffile").imwrite(tmp_path / name, MANY)
+    np.testing.assert_array_equal(read_bands(tmp_path / name, 13), MANY)
+
+
+def test_channels_may_come_first_and_grey_has_none():
+    np.testing.assert_array_equal(read_bands(np.moveaxis(MANY, -1, 0), 13), MANY)
+    np.testing.assert_array_equal(read_bands(MANY[..., 0], 1)[..., 0], MANY[..., 0])
+
+
+def test_pillow_images_are_rotated_and_converted():
+    image = Image.fromarray(MANY[..., :3])
+    image.getexif()[0x0112] = 3  # by 180 degrees
+    np.testing.assert_array_equal(
+        read_bands(image, 1), np.asarray(image.convert("L"))[::-1, ::-1, None]
+    )
+    assert read_bands(image, 4).shape == (12, 10, 4)
+
+
+def test_a_transform_of_one_channel_is_that_of_grey_colours():
+    grey = MANY[..., 0]
+    # Bicubic values outside of 0 to 255 are cut in colours of 8 bits.
+    one = Preprocessing(8, kernel="bilinear", mean=[0.4], std=[0.2])
+    three = Preprocessing(8, kernel="bilinear", mean=0.4, std=0.2)
+    found, colours = one(grey), three(np.repeat(grey[..., None], 3, axis=-1))
+    # Pillow rounds the pixels of colours to 8 bits after each of two passes.
+    np.testing.assert_allclose(found, colours[..., :1], atol=2 / 255 / 0.2)
+    pixels = one(grey, normalize=False)
+    np.testing.assert_allclose(pixels, (found * 0.2 + 0.4) * 255, rtol=1e-5, atol=1e-4)
+
+
+def test_every_channel_is_resized_and_normalised_by_itself():
+    mean, std = np.linspace(0.1, 0.6, 13), np.linspace(0.1, 0.3, 13)
+    found = Preprocessing(8, mean=mean, std=std)(MANY)
+    for i in (0, 7, 12):
+        alone = Preprocessing(8, mean=[mean[i]], std=[std[i]])(MANY[..., i])
+        np.testing.assert_allclose(found[..., i], alone[..., 0], rtol=1e-5, atol=1e-6)
+
+
+def test_borders_have_the_mean_of_each_channel():
+    transform = Preprocessing(8, mode="border", crop=1, mean=np.linspace(0.2, 0.8, 13))
+    found = transform(MANY[:, :6], normalize=False)
+    np.testing.assert_array_equal(found[:, 0], found[:, -1])
+    assert found[0, 0].tolist() == [round(255 * m) for m in transform.mean]
+
+
+def test_config_and_timm():
+    transform = Preprocessing((8, 6), mean=[0.5] * 4, value_range=(0, 4095))
+    assert transform.channels == 4
+    assert Preprocessing.from_config(transform.to_config()) == transform
+    assert "value_range" not in Preprocessing(8).to_config()
+    assert transform.to_timm()["input_size"] == [4, 8, 6]
+    given = Preprocessing.from_timm({"input_size": [2, 8, 8], "mean": [0.2, 0.4, 0.6]})
+    assert given.channels == 2
+    assert given.mean == pytest.approx((0.4, 0.4))
+    assert transform.with_channels(1).mean == (0.5,)
+    assert transform.with_channels(4) is transform
+
+
+@pytest.mark.parametrize(
+    "image, channels, message",
+    [
+        (MANY, 4, r"must have 4 channels.*Received: shape \(12, 10, 13\).*`channels="),
+        (MANY.astype("int64"), 13, "type int64, of which the range is not known"),
+        (np.full((2, 2), np.nan), 1, "not finite"),
+        (np.zeros((0, 3), "uint8"), 1, "must have 1 channels"),
+        ("missing.npy", 13, "There is no file missing.npy"),
+        (b"abc", 1, "must be a path, a PIL image or an array. Received: bytes"),
+    ],
+)
+def test_wrong_images(image, channels, message):
+    with pytest.raises(ValueError, match=message):
+        read_bands(image, channels)
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.tif", "a.png"])
+def test_damaged_files(name, tmp_path):
+    (tmp_path / name).write_bytes(b"damaged")
+    for channels in (1, 13):
+        with pytest.raises(ValueError, match=f"{name} cannot be read as an image"):
+            read_bands(tmp_path / name, channels)
+
+
+def test_a_file_of_objects_is_not_unpickled(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(ValueError, match="cannot be read as an image"):
+        read_bands(tmp_path / "a.npy", 1)
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        (
+            {"mean": [0.5] * 2, "std": [0.5] * 3},
+            "`mean` must be a number, or",
+        ),
+        ({"value_range": 5}, "two numbers, the smaller first"),
+        ({"value_range": (5, 1)}, "two numbers, the smaller first"),
+        ({"mean": []}, "`mean` must be"),
+    ],
+)
+def test_wrong_fields(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Preprocessing(8, **fields)
