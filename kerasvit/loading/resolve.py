@@ -266,10 +266,8 @@ def _stride(trained: dict[str, Any], explicit: dict[str, Any], stride: int) -> i
     """
     if "patch_size" not in explicit:
         return stride
-    sizes = [
-        integer("patch_size", each["patch_size"], 1) for each in (explicit, trained)
-    ]
-    return stride * sizes[0] // sizes[1]
+    before = integer("patch_size", trained["patch_size"], 1)
+    return stride * explicit["patch_size"] // before
 
 
 def _left_out(

@@ -617,3 +617,68 @@ def test_smaller_patches_of_the_same_image_resample_the_table():
 def test_wrong_sizes_of_patches(patch_size, message):
     with pytest.raises(kerasvit.arguments.ArgumentError, match=message):
         timm(patch_size=patch_size)
+
+
+# Images with other than three channels.
+
+
+@pytest.mark.parametrize("channels", [1, 2, 5])
+def test_the_first_kernel_is_fitted_to_the_channels(channels):
+    """As timm/models/_manipulate.py `adapt_input_conv`."""
+    kernel = to_numpy(timm().get_layer("embedding").kernel)
+    if channels == 1:
+        expected = kernel.sum(axis=2, keepdims=True)
+    else:
+        repeated = np.concatenate([kernel, kernel], axis=2)[:, :, :channels]
+        expected = repeated * 3 / channels
+    model = timm(channels=channels)
+    found = to_numpy(model.get_layer("embedding").kernel)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+    assert model.input_shape == (None, 16, 16, channels)
+    assert model.preprocessing.mean == (0.5,) * channels
+
+
+@on_last_backend
+def test_channels_and_patches_change_together():
+    kernel = to_numpy(timm().get_layer("embedding").kernel).sum(axis=2, keepdims=True)
+    model = timm(channels=1, patch_size=8, image_size=32)
+    expected = resample_patches(kernel, (8, 8), "bicubic_antialias")
+    found = to_numpy(model.get_layer("embedding").kernel)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@on_last_backend
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_file_with_other_channels_keeps_them(saved, tmp_path):
+    model = timm(channels=4, include_preprocessing=True)
+    kerasvit.save_pretrained(model, tmp_path / "saved")
+    path = tmp_path / "saved"
+    if not saved:  # timm's names without our record
+        path = path / "model.safetensors"
+        path.rename(tmp_path / "model.safetensors")
+        path = tmp_path / "model.safetensors"
+    found = timm(path)
+    assert found.input_shape == (None, 16, 16, 4)
+    np.testing.assert_array_equal(
+        to_numpy(found.get_layer("embedding").kernel),
+        to_numpy(model.get_layer("embedding").kernel),
+    )
+    if saved:
+        assert found.preprocessing == model.preprocessing
+        config = json.loads((path / "config.json").read_text())
+        assert config["model_args"]["in_chans"] == 4
+        assert config["pretrained_cfg"]["input_size"] == [4, 16, 16]
+
+
+@on_last_backend
+def test_a_built_in_normalisation_is_fitted_to_the_channels(tmp_path):
+    kerasvit.save_pretrained(timm(include_preprocessing=True), tmp_path)
+    found = kerasvit.from_pretrained(tmp_path, channels=2)
+    assert len(found.record["kwargs"]["normalization"]["mean"]) == 2
+
+
+@on_last_backend
+@pytest.mark.parametrize("channels", [0, 1.5, "3"])
+def test_wrong_numbers_of_channels(channels):
+    with pytest.raises(ValueError, match="`channels` must be a whole number"):
+        timm(channels=channels)

@@ -26,7 +26,7 @@ pytestmark = on_last_backend
         ({"pretrained": False}, "`pretrained`: leave it out"),
         ({"img_size": 96}, "write image_size=96"),
         ({"drop_path_rate": 0.1}, "write stochastic_depth=0.1"),
-        ({"in_chans": 1}, "three channels; repeat a grey one"),
+        ({"in_chans": 1}, "write channels=1"),
         ({"global_pool": "map"}, 'write pool="attention"'),
         ({"pooling": "max"}, "`pooling`: there is no max pooling"),
         ({"pooling": None}, "`pooling`: leave it out"),
