@@ -3,14 +3,18 @@
 import math
 import numbers
 import operator
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import keras
 import numpy as np
 
+from .types import PatchSize
+
 # Largest side of an image in pixels; a resized image has at most its square of pixels.
 # A strip of 10 × 90,000 pixels, or a hostile config, would otherwise need gigabytes.
 MAX_SIDE = 16_384
+MAX_PATCH = 1024  # largest side of a patch in pixels, above those of all models
 
 
 class ArgumentError(ValueError):
@@ -143,6 +147,45 @@ def one_of(name: str, value: Any, known: tuple) -> Any:
         f"{value!r:.100}.",
         name,
     )
+
+
+def patch_size(name: str, value: Any) -> PatchSize:
+    """Checks a side of square patches, or (height, width), and returns it.
+
+    Args:
+        name: Name of the argument.
+        value: An int, or both sides, each in [1, `MAX_PATCH`]; a pair of equal sides is
+            returned as an int.
+
+    Raises:
+        ArgumentError: `value` is none of these.
+    """
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
+        return integer(name, value, 1, MAX_PATCH, meaning="or (height, width)")
+    height, width = (integer(name, side, 1, MAX_PATCH) for side in value)
+    return height if height == width else [height, width]
+
+
+def patch_sides(patch_size: PatchSize) -> tuple[int, int]:
+    """Returns (height, width) of a patch, given its side or both."""
+    if isinstance(patch_size, int):
+        return patch_size, patch_size
+    height, width = patch_size
+    return height, width
+
+
+def whole_patches(image_size: Sequence[Any], patch_size: PatchSize) -> tuple[Any, Any]:
+    """Returns (height, width) of an image in whole patches; None for unknown sides.
+
+    Args:
+        image_size: (height, width) in pixels: integers, tensors or None.
+        patch_size: As of the builders.
+    """
+    height, width = (
+        None if side is None else side // patch
+        for side, patch in zip(image_size, patch_sides(patch_size), strict=True)
+    )
+    return height, width
 
 
 class Size(tuple[int, int]):

@@ -8,6 +8,9 @@ from typing import Any
 
 import keras
 
+from kerasvit.arguments import patch_sides
+from kerasvit.types import PatchSize
+
 from .adapters import adapted_layers, attach
 from .arguments import ArgumentError, integer, one_of
 from .backend.keras_private import layer_calls, layers_in
@@ -34,7 +37,8 @@ class FeatureModel(QuantizableModel):
 
     Attributes:
         names: Names of the blocks, a tuple.
-        strides: Pixels between neighbouring cells of a map, a tuple of ints.
+        strides: Pixels between neighbouring cells of a map, a tuple of ints; (height,
+            width) for rectangular patches.
         channels: Channels of the features, a tuple of ints.
         preprocessing: The `Preprocessing` that the images need.
         adapters: Settings of those adapters of `add_lora` that the blocks have, or
@@ -42,7 +46,7 @@ class FeatureModel(QuantizableModel):
     """
 
     names: tuple[str, ...] = ()
-    strides: tuple[int, ...] = ()
+    strides: tuple[PatchSize, ...] = ()
     channels: tuple[int, ...] = ()
     preprocessing: Preprocessing | None = None
     adapters: dict[str, Any] | None = None
@@ -218,8 +222,11 @@ def _stage(name: str) -> str | None:
     return found and found[0]
 
 
-def _stride(record: dict[str, Any], name: str) -> int:
-    """Returns the pixels between neighbouring cells of a block's map."""
+def _stride(record: dict[str, Any], name: str) -> PatchSize:
+    """Returns the pixels between neighbouring cells of a block's map.
+
+    Those of rectangular patches are (height, width).
+    """
     kwargs = record["kwargs"]
     if stage := _stage(name):
         first = STEMS.get(kwargs.get("stem"), 4)
@@ -228,10 +235,17 @@ def _stride(record: dict[str, Any], name: str) -> int:
         return first * 2 ** int(stage.removeprefix("stage_"))
     resnet = kwargs.get("resnet_depths")  # below the patches of a hybrid
     below = 1 if resnet is None else 4 * 2 ** max(len(resnet) - 1, 0)
-    return kwargs["patch_size"] * below
+    height, width = patch_sides(kwargs["patch_size"])
+    return below * height if height == width else (below * height, below * width)
 
 
-def _chosen(layers: Any, strides: dict[str, int]) -> list[str]:
+def _words(stride: PatchSize) -> str:
+    """Returns the name of the last block of a stride: "stride_16", "stride_16x8"."""
+    sides = [stride] if isinstance(stride, int) else stride
+    return f"stride_{'x'.join(map(str, sides))}"
+
+
+def _chosen(layers: Any, strides: dict[str, PatchSize]) -> list[str]:
     """Returns the names of the blocks that the argument `layers` chooses.
 
     Args:
@@ -245,7 +259,7 @@ def _chosen(layers: Any, strides: dict[str, int]) -> list[str]:
     known = {
         **{name: name for name in strides},
         **last_of_stage,
-        **{f"stride_{stride}": name for stride, name in last_of_stride.items()},
+        **{_words(stride): name for stride, name in last_of_stride.items()},
     }
     last = [*strides][-1]
     numbered = [name for name in strides if _group(name) == _group(last)]

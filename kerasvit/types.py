@@ -1,6 +1,6 @@
 """Types for annotations that several rooms share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 # A tensor of the Keras backend (`tf.Tensor`, `jax.Array` or `torch.Tensor`), or a
@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 Tensor: TypeAlias = Any
 # A shape as Keras passes it to `build`: integers, or None for an unknown size.
 Shape: TypeAlias = tuple[Any, ...]
+# Side of square patches in pixels, or (height, width) of rectangular ones.
+PatchSize: TypeAlias = int | Sequence[int]
 # One tensor per trainable variable; None where the loss does not depend on it.
 Gradients: TypeAlias = list[Tensor | None]
 # Returns the loss and its gradients at given values of the trainable variables.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kerasvit.arguments import MAX_SIDE, ArgumentError, Size
+from kerasvit.types import PatchSize
 
 from .reader import CheckpointError, printable
 
@@ -106,6 +107,16 @@ class Shapes(dict[str, tuple[int, ...]]):
                 "file."
             )
         return shape
+
+    def patch_size(self, name: str, first: int = 2) -> PatchSize:
+        """Returns P of a kernel of patches, or [height, width] of rectangular ones.
+
+        Args:
+            name: Name of the tensor, of four axes.
+            first: Axis of the height, before that of the width.
+        """
+        height, width = self.of(name, 4)[first : first + 2]
+        return height if height == width else [height, width]
 
     def side(self, name: str, axis: int, rank: int, default: int | None = None) -> Any:
         """Returns the size of an axis of a tensor; `default` if it is missing."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kerasvit.arguments import Size
+from kerasvit.types import PatchSize
 
 from .reader import CheckpointError
 
@@ -16,14 +17,14 @@ class TokenGrid:
         tensor: Name in the file.
         rows: Number of rows: one per patch and, in some tables, one per class or
             register token.
-        stride: Distance between neighbouring patches in pixels.
+        stride: Distance between neighbouring patches in pixels, or (height, width).
         prefix: Number of class and register tokens. They have rows unless the model's
             `positions` argument is "patches".
     """
 
     tensor: str
     rows: int
-    stride: int
+    stride: PatchSize
     prefix: int = 0
 
     def cells(self, positions: str = "tokens") -> int:
@@ -95,7 +96,7 @@ class Description:
     arguments: dict[str, Any]
     kernel: str
     grid: TokenGrid | None = None
-    stride: int = 1
+    stride: PatchSize = 1
     image_size: Size | None = None
     label_names: Any = None
     problem_type: str | None = None

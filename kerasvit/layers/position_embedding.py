@@ -7,8 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasvit.arguments import one_of
-from kerasvit.types import Shape, Tensor
+from kerasvit.arguments import one_of, whole_patches
+from kerasvit.types import PatchSize, Shape, Tensor
 
 from .layer import OwnLayer
 from .resampling import KERNELS, MAX_CELLS, resample_grid, resample_tensor
@@ -32,13 +32,12 @@ def pair(grid: Any) -> tuple[int, int]:
     return height, width
 
 
-def grid_of(image: Tensor, patch_size: int) -> tuple[Any, Any]:
+def grid_of(image: Tensor, patch_size: PatchSize) -> tuple[Any, Any]:
     """Returns the (height, width) of an image in whole patches.
 
     They are integers, or tensors in a graph of TensorFlow with unknown sides.
     """
-    _, height, width, _ = ops.shape(image)
-    return height // patch_size, width // patch_size
+    return whole_patches(ops.shape(image)[1:3], patch_size)
 
 
 def check_resampling(kernel: Any, source_grid: Any) -> None:
@@ -110,8 +109,8 @@ class PositionEmbedding(OwnLayer, keras.layers.Layer):
         grid: (H, W), patches down and across.
         prefix: Number of rows of the table before those of the grid, for class and
             register tokens that are already in the sequence.
-        patch_size: P, side of a patch of the image, for images of any size. None: all
-            images have H × W patches.
+        patch_size: P, side of a patch of the image, or both, for images of any size.
+            None: all images have H × W patches.
         kernel: Kernel to resample with, one of `kerasvit.layers.resampling.KERNELS`;
             see `absolute`.
 
@@ -123,7 +122,7 @@ class PositionEmbedding(OwnLayer, keras.layers.Layer):
         grid: tuple[int, int],
         *,
         prefix: int = 0,
-        patch_size: int | None = None,
+        patch_size: PatchSize | None = None,
         kernel: str = "bicubic_antialias",
         **kwargs: Any,
     ) -> None:

@@ -7,7 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasvit.types import Shape, Tensor
+from kerasvit.arguments import whole_patches
+from kerasvit.types import PatchSize, Shape, Tensor
 
 from .layer import OwnLayer, check_table_size
 from .position_embedding import grid_of, pair
@@ -30,8 +31,8 @@ class RelativePositionBias(OwnLayer, keras.layers.Layer):
     Args:
         num_heads: Number of heads.
         grid: (H, W), patches down and across.
-        patch_size: P, side of a patch of the image, for images of any size. None: all
-            images have H × W patches.
+        patch_size: P, side of a patch of the image, or both, for images of any size.
+            None: all images have H × W patches.
         resampling_kernel: Kernel to resample with, one of
             `kerasvit.layers.resampling.KERNELS`. The rows of the class token do not
             change.
@@ -45,7 +46,7 @@ class RelativePositionBias(OwnLayer, keras.layers.Layer):
         num_heads: int,
         grid: tuple[int, int],
         *,
-        patch_size: int | None = None,
+        patch_size: PatchSize | None = None,
         resampling_kernel: str = "geometric_linear",
         **kwargs: Any,
     ) -> None:
@@ -69,9 +70,7 @@ class RelativePositionBias(OwnLayer, keras.layers.Layer):
         """Returns the shape and the type of the result."""
         height, width = self.grid
         if self.patch_size is not None:
-            height, width = (
-                side and side // self.patch_size for side in image.shape[1:3]
-            )
+            height, width = whole_patches(image.shape[1:3], self.patch_size)
         tokens = None if None in (height, width) else 1 + height * width
         shape = (1, self.num_heads, tokens, tokens)
         return keras.KerasTensor(shape, self.variable_dtype)

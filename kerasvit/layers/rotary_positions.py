@@ -7,7 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasvit.types import Shape, Tensor
+from kerasvit.arguments import whole_patches
+from kerasvit.types import PatchSize, Shape, Tensor
 
 from .layer import OwnLayer
 from .position_embedding import grid_of
@@ -24,11 +25,13 @@ class RotaryPositions(OwnLayer, keras.layers.Layer):
     and W. Rows of the prefix are 0.
 
     Args:
-        patch_size: P, side of a patch in pixels.
+        patch_size: P, side of a patch in pixels, or (height, width).
         prefix: Number of tokens before those of the patches.
     """
 
-    def __init__(self, patch_size: int, *, prefix: int = 0, **kwargs: Any) -> None:
+    def __init__(
+        self, patch_size: PatchSize, *, prefix: int = 0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.patch_size = patch_size
         self.prefix = prefix
@@ -36,11 +39,11 @@ class RotaryPositions(OwnLayer, keras.layers.Layer):
     def build(self, input_shape: Shape) -> None:
         """Notes the attribute `grid`, (H, W), of images that have one size."""
         if None not in input_shape[1:3]:
-            self.grid = tuple(side // self.patch_size for side in input_shape[1:3])
+            self.grid = whole_patches(input_shape[1:3], self.patch_size)
 
     def compute_output_spec(self, image: Tensor) -> keras.KerasTensor:
         """Returns the shape and the type of the result."""
-        sides = [side and side // self.patch_size for side in image.shape[1:3]]
+        sides = whole_patches(image.shape[1:3], self.patch_size)
         cells = None if None in sides else self.prefix + math.prod(sides)
         return keras.KerasTensor((cells, 4), "int32")
 

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
-from kerasvit.types import Shape, Tensor
+from kerasvit.types import PatchSize, Shape, Tensor
 
 from .layer import OwnLayer, check_table_size
 from .position_embedding import grid_of, pair
@@ -45,8 +45,8 @@ class SinCosPositionEmbedding(OwnLayer, keras.layers.Layer):
 
     Args:
         grid: (H, W), patches down and across.
-        patch_size: P, side of a patch of the image, for images of any size. None: all
-            images have H × W patches.
+        patch_size: P, side of a patch of the image, or both, for images of any size.
+            None: all images have H × W patches.
 
     Raises:
         ValueError: D is not a multiple of 4.
@@ -55,7 +55,11 @@ class SinCosPositionEmbedding(OwnLayer, keras.layers.Layer):
     """
 
     def __init__(
-        self, grid: tuple[int, int], *, patch_size: int | None = None, **kwargs: Any
+        self,
+        grid: tuple[int, int],
+        *,
+        patch_size: PatchSize | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.grid = pair(grid)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
-from kerasvit.arguments import Size, integer
+from kerasvit.arguments import Size, integer, patch_size
 from kerasvit.layers.position_embedding import check_resampling
 from kerasvit.preprocessing import Preprocessing
 
@@ -49,9 +49,11 @@ class Request:
     def __post_init__(self) -> None:
         check_resampling(self.kernel, self.source_grid)
         self._check_one_normalization()
-        for name in ("channels", "patch_size"):  # by which arrays are fitted
-            if name in self.arguments:
-                integer(name, self.arguments[name], 1)
+        # By these, arrays are fitted.
+        if "channels" in self.arguments:
+            integer("channels", self.arguments["channels"], 1)
+        if "patch_size" in self.arguments:
+            patch_size("patch_size", self.arguments["patch_size"])
         size = self.arguments.get("image_size")
         if size is not None:
             size = Size.of(size, any_size=True)

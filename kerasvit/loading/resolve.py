@@ -6,7 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kerasvit.arguments import ArgumentError, Size, integer
+from kerasvit.arguments import (
+    ArgumentError,
+    Size,
+    patch_sides,
+    patch_size,
+    whole_patches,
+)
 from kerasvit.checkpoints import (
     CheckpointError,
     Description,
@@ -15,6 +21,7 @@ from kerasvit.checkpoints import (
 )
 from kerasvit.layers.position_embedding import table_grid
 from kerasvit.preprocessing import Preprocessing
+from kerasvit.types import PatchSize
 
 from .request import Request, VariantLike, check_count
 from .transforms import default_transform, stated_transform, with_normalization
@@ -54,8 +61,8 @@ class Plan:
     record: dict[str, Any]
     explicit: frozenset[str] = frozenset()
     source_size: Size = Size((0, 0))
-    source_stride: int = 1
-    stride: int = 1
+    source_stride: PatchSize = 1
+    stride: PatchSize = 1
     source_grid: tuple[int, int] | None = None
     kernel: str = ""
     left_out: tuple[str, ...] = ()
@@ -88,8 +95,9 @@ def resolve(description: Description, variant: VariantLike, request: Request) ->
         raise CheckpointError(f"{path} {mismatch}")
     stated, transform_size = _stated(description, request)
     with file_in_errors(path, kwargs, explicit):
+        before, stride = _strides(description, {**variant.numbers, **values}, explicit)
         source_size = source_size_of(
-            description, transform_size, kwargs, trained, request.source_grid
+            description, transform_size, kwargs, trained, request.source_grid, stride
         )
         if kwargs["image_size"].is_any:
             kwargs = with_resampling(kwargs, request, source_size, description.kernel)
@@ -109,7 +117,6 @@ def resolve(description: Description, variant: VariantLike, request: Request) ->
     }
     if description.problem_type and kwargs["num_classes"] == trained["num_classes"]:
         record["problem_type"] = description.problem_type
-    stride = description.grid.stride if description.grid else description.stride
     own = resampling_kernel(description.code_base, description.builder)
     if description.kernel != own:
         record["kernel"] = description.kernel  # of this file only
@@ -119,8 +126,8 @@ def resolve(description: Description, variant: VariantLike, request: Request) ->
         stated_transform=stated,
         explicit=frozenset(request.arguments),
         source_size=source_size,
-        source_stride=stride,
-        stride=_stride({**variant.numbers, **values}, explicit, stride),
+        source_stride=before,
+        stride=stride,
         source_grid=request.source_grid,
         kernel=request.kernel or description.kernel,
         left_out=left_out,
@@ -256,18 +263,23 @@ def _transformed(
     return kwargs, transform, note
 
 
-def _stride(trained: dict[str, Any], explicit: dict[str, Any], stride: int) -> int:
-    """Returns the stride of patches of the size that the caller states, if any.
+def _strides(
+    description: Description, trained: dict[str, Any], explicit: dict[str, Any]
+) -> tuple[PatchSize, PatchSize]:
+    """Returns the strides of patches of the trained and of the new model.
 
     Args:
+        description: Description of the checkpoint.
         trained: Arguments of the trained model.
         explicit: Arguments that the caller stated.
-        stride: Stride of the trained model.
     """
+    stride = description.grid.stride if description.grid else description.stride
     if "patch_size" not in explicit:
-        return stride
-    before = integer("patch_size", trained["patch_size"], 1)
-    return stride * explicit["patch_size"] // before
+        return stride, stride
+    before = patch_size("patch_size", trained["patch_size"])
+    sides = map(patch_sides, (stride, explicit["patch_size"], before))
+    height, width = (step * new // old for step, new, old in zip(*sides, strict=True))
+    return stride, (height, width)
 
 
 def _left_out(
@@ -337,6 +349,7 @@ def source_size_of(
     kwargs: dict[str, Any],
     trained: dict[str, Any],
     source_grid: tuple[int, int] | None,
+    stride: PatchSize,
 ) -> Size:
     """Returns (height, width) in pixels for which the weights were trained.
 
@@ -347,6 +360,7 @@ def source_size_of(
         kwargs: Arguments of the builder, including those of the caller.
         trained: Arguments of the builder with which the weights were trained.
         source_grid: (height, width) in patches that the caller stated, or None.
+        stride: Distance between neighbouring patches of the new model in pixels.
 
     Raises:
         CheckpointError: The position table contradicts the configuration or does not
@@ -360,6 +374,7 @@ def source_size_of(
         return likely or trained["image_size"]
     positions = kwargs.get("positions", "tokens")
     cells, partial = grid.cells(positions), bool(kwargs.get("partial_patches"))
+    step = patch_sides(grid.stride)
     if likely and not source_grid:
         if math.prod(cells_of(likely, grid.stride, partial)) == cells:
             return likely
@@ -372,23 +387,25 @@ def source_size_of(
     name = f"{printable(grid.tensor)} of {description.path}"
     if stated and not source_grid:
         raise CheckpointError(
-            f"{name} has {cells} patch rows, of {grid.stride} × {grid.stride} pixels "
-            f"each, but its configuration states images of {stated[0]} × {stated[1]}. "
-            f"Correct the configuration, or pass `source_grid`.{hint}"
+            f"{name} has {cells} patch rows, of {step[0]} × {step[1]} pixels each, but "
+            f"its configuration states images of {stated[0]} × {stated[1]}. Correct "
+            f"the configuration, or pass `source_grid`.{hint}"
         )
     try:
         source = table_grid(
             cells,
-            own_grid=cells_of(kwargs["image_size"], grid.stride, partial),
+            own_grid=cells_of(kwargs["image_size"], stride, partial),
             source_grid=source_grid,
             name=name,
         )
     except ValueError as error:
         raise CheckpointError(f"{error}{hint}") from error
-    return Size(side * grid.stride for side in source)
+    return Size(side * each for side, each in zip(source, step, strict=True))
 
 
-def cells_of(image_size: Sequence[int], stride: int, partial: bool) -> tuple[int, int]:
+def cells_of(
+    image_size: Sequence[int], stride: PatchSize, partial: bool
+) -> tuple[int, int]:
     """Returns the (height, width) of an image in patches.
 
     Args:
@@ -397,10 +414,10 @@ def cells_of(image_size: Sequence[int], stride: int, partial: bool) -> tuple[int
         partial: Whether pixels that fill no patch are ignored. Otherwise they count as
             a patch.
     """
-    height, width = image_size
     if partial:
-        return height // stride, width // stride
-    return -(-height // stride), -(-width // stride)
+        return whole_patches(image_size, stride)
+    height, width = whole_patches([-side for side in image_size], stride)
+    return -height, -width
 
 
 def with_resampling(

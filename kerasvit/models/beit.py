@@ -11,6 +11,7 @@ from typing import Any
 
 import keras
 
+from kerasvit.arguments import whole_patches
 from kerasvit.layers import (
     MLP,
     BiasedAttention,
@@ -20,6 +21,7 @@ from kerasvit.layers import (
     RelativePositionBias,
 )
 from kerasvit.layers.resampling import KERNELS
+from kerasvit.types import PatchSize
 
 from .builder import builder
 from .checks import (
@@ -42,15 +44,14 @@ CHOICES = {
 def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks what only this builder has; returns all as plain JSON."""
     checked = check_transformer(kwargs, CHOICES)
-    stride = {"stride": kwargs["patch_size"], "what": "the patch size"}
-    fitting = functools.partial(multiple_of, **stride)
+    fitting = functools.partial(multiple_of, patch=kwargs["patch_size"])
     return {**checked, **sizes_of(kwargs, fitting, KERNELS, "geometric_linear")}
 
 
 @builder(_checked)
 def BEiTTransformer(
     *,
-    patch_size: int,
+    patch_size: PatchSize,
     width: int,
     depth: int,
     num_heads: int,
@@ -76,7 +77,7 @@ def BEiTTransformer(
     """Builds a BEiT: (batch, H, W, C) → (batch, num_classes) logits.
 
     Args:
-        patch_size: P, edge of a patch in pixels.
+        patch_size: P, edge of a patch in pixels; (height, width) of rectangular ones.
         width: D, size of a token.
         depth: L, number of encoder blocks.
         num_heads: Attention heads, a divisor of D.
@@ -161,7 +162,7 @@ def _bias(
     image_size: Any,
     resampling: dict[str, Any] | None,
     *,
-    patch_size: int,
+    patch_size: PatchSize,
     num_heads: int,
 ) -> RelativePositionBias:
     """Returns a table of biases; the arguments are those of the builder."""
@@ -170,8 +171,7 @@ def _bias(
         image_size = resampling["image_size"]
         options |= {"patch_size": patch_size}
         options |= {"resampling_kernel": resampling["kernel"]}
-    height, width = image_size
-    grid = (height // patch_size, width // patch_size)
+    grid = whole_patches(image_size, patch_size)
     return RelativePositionBias(num_heads, grid, **options)
 
 

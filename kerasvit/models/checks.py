@@ -6,10 +6,20 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from kerasvit import arguments
-from kerasvit.arguments import ArgumentError, Size, number, one_of
+from kerasvit.arguments import (
+    MAX_PATCH,
+    ArgumentError,
+    Size,
+    number,
+    one_of,
+    patch_sides,
+    patch_size,
+    whole_patches,
+)
 from kerasvit.layers.mlp import ACTIVATIONS
 from kerasvit.layers.position_embedding import POSITION_KERNELS
 from kerasvit.preprocessing.transform import mean_and_std
+from kerasvit.types import PatchSize
 
 # Upper limits, far above those of all models. A configuration can state any number, and
 # building a model takes memory and time before its tensors are compared.
@@ -19,7 +29,7 @@ MAXIMA = {
     "resnet_depths": 1000,
     "width": 65_536,
     "widths": 65_536,
-    "patch_size": 1024,
+    "patch_size": MAX_PATCH,
     "channels": 1000,
     "window": 255,
     "window_size": 64,
@@ -163,55 +173,59 @@ def sizes_of(
     return {"image_size": kwargs["image_size"], "resampling": resampling}
 
 
-def multiple_of(image_size: Size, stride: int, what: str) -> Size:
-    """Returns an image size after checking that a stride divides it.
-
-    Args:
-        what: Name of the stride, such as "the patch size".
+def multiple_of(image_size: Size, patch: PatchSize) -> Size:
+    """Returns an image size after checking that it is whole patches.
 
     Raises:
-        ArgumentError: The stride does not divide the size; the message contains the
+        ArgumentError: A patch does not divide the size; the message contains the
             nearest size. Or the image is too large.
     """
     height, width = image_size
-    if height % stride or width % stride:
-        near = [max(stride, round(side / stride) * stride) for side in image_size]
+    sides = patch_sides(patch)
+    if height % sides[0] or width % sides[1]:
+        near = [
+            max(step, round(side / step) * step)
+            for side, step in zip(image_size, sides, strict=True)
+        ]
         raise ArgumentError(
-            f"`image_size` must be a multiple of {what}, {stride}. Received: "
-            f"{height} × {width}. The nearest that fits is {near[0]} × {near[1]}.",
+            f"`image_size` must be a multiple of the patch size, {_both(patch)}. "
+            f"Received: {height} × {width}. The nearest that fits is {near[0]} × "
+            f"{near[1]}.",
             "image_size",
             "patch_size",
         )
-    if height * width > MAX_PATCHES * stride**2:
+    if height * width > MAX_PATCHES * sides[0] * sides[1]:
         raise ArgumentError(
             f"`image_size` must have at most {MAX_PATCHES:,} times the area of "
-            f"{what}, {stride}. Received: {height} × {width}.",
+            f"the patch size, {_both(patch)}. Received: {height} × {width}.",
             "image_size",
         )
     return image_size
 
 
-def at_least_one(image_size: Size, stride: int, what: str) -> Size:
-    """Returns an image size of at least one stride, a multiple or not.
-
-    Args:
-        what: Name of the stride, such as "the patch size".
+def at_least_one(image_size: Size, patch: PatchSize) -> Size:
+    """Returns an image size of at least one patch, a multiple or not.
 
     Raises:
-        ArgumentError: A side is shorter than the stride, or too long.
+        ArgumentError: A side is shorter than that of a patch, or too long.
     """
-    height, width = image_size
-    if min(image_size) < stride:
+    rows, columns = whole_patches(image_size, patch)
+    if not (rows and columns):
         raise ArgumentError(
-            f"`image_size` must be at least {what}, {stride}. Received: {height} × "
-            f"{width}.",
+            f"`image_size` must be at least the patch size, {_both(patch)}. Received: "
+            f"{image_size[0]} × {image_size[1]}.",
             "image_size",
         )
-    multiple_of(Size(side - side % stride for side in image_size), stride, what)
+    height, width = patch_sides(patch)
+    multiple_of(Size((rows * height, columns * width)), patch)
     return image_size
 
 
-SIZES: tuple[str, ...] = ("patch_size", "width", "depth", "mlp_dim", "tokens_mlp_dim")
+def _both(patch: PatchSize) -> str:
+    return str(patch) if isinstance(patch, int) else f"{patch[0]} × {patch[1]}"
+
+
+SIZES: tuple[str, ...] = ("width", "depth", "mlp_dim", "tokens_mlp_dim")
 SIZES += ("channels_mlp_dim", "stem_width", "head_width")
 EPSILONS = ("epsilon", "group_epsilon", "kernel_epsilon", "conv_epsilon")
 SWITCHES: tuple[str, ...] = ("partial_patches", "patch_bias", "pre_norm", "qkv_bias")
@@ -219,6 +233,7 @@ SWITCHES += ("add_to_deviation", "bottleneck")
 # Checks of arguments that have the same meaning in all builders.
 CHECKS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(SIZES, functools.partial(integer, low=1)),
+    "patch_size": patch_size,
     "image_size": lambda name, value: Size.of(value, name, any_size=True),
     "channels": functools.partial(integer, low=1),
     "num_classes": functools.partial(integer, low=0),

@@ -12,6 +12,7 @@ import keras
 
 from kerasvit.layers import LayerNormalization, PatchEmbedding, PrefixTokens
 from kerasvit.preprocessing.defaults import IMAGENET
+from kerasvit.types import PatchSize
 
 from .builder import builder
 from .encoder import SIZES, encoder, position_embedding
@@ -41,7 +42,7 @@ def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
 @builder(_checked)
 def DistilledVisionTransformer(
     *,
-    patch_size: int,
+    patch_size: PatchSize,
     width: int,
     depth: int,
     num_heads: int,
@@ -66,7 +67,7 @@ def DistilledVisionTransformer(
     of both. `distillation_heads` returns both separately, for training.
 
     Args:
-        patch_size: P, edge of a patch in pixels.
+        patch_size: P, edge of a patch in pixels; (height, width) of rectangular ones.
         width: D, size of a token.
         depth: L, number of encoder blocks.
         num_heads: Attention heads, a divisor of D.

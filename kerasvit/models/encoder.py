@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from kerasvit.arguments import whole_patches
 from kerasvit.layers import (
     MLP,
     Attention,
@@ -18,7 +19,7 @@ from kerasvit.layers import (
     SinCosPositionEmbedding,
     SwiGLU,
 )
-from kerasvit.types import Tensor
+from kerasvit.types import PatchSize, Tensor
 
 # Table 1 of the paper; Ti and S from Steiner et al. 2022, arXiv 2106.10270; So400M from
 # Alabdulmohsin et al. 2023, arXiv 2305.13035; g of DINOv2, arXiv 2304.07193; those from
@@ -90,7 +91,7 @@ def position_embedding(
     image: Tensor,
     resampling: dict[str, Any] | None,
     *,
-    patch_size: int,
+    patch_size: PatchSize,
     stride: int = 1,
     prefix: int = 0,
     sincos: bool = False,
@@ -100,7 +101,7 @@ def position_embedding(
     Args:
         image: (batch, H, W, C), of which the tokens are patches; of a hybrid, its map.
         resampling: Argument of the builder, None for images of one size.
-        patch_size: P, side of a patch in pixels of `image`.
+        patch_size: P, side of a patch in pixels of `image`, or both.
         stride: Pixels of the model's image for one of `image`.
         prefix: Number of tokens with a position before those of the patches.
         sincos: Whether the positions are sines and cosines in place of a table.
@@ -110,7 +111,7 @@ def position_embedding(
     if resampling is not None:
         sides = [-(-side // stride) for side in resampling["image_size"]]
         options = {"patch_size": patch_size}
-    height, width = (side // patch_size for side in sides)
+    height, width = whole_patches(sides, patch_size)
     options["name"] = "position_embedding"
     if sincos:
         layer = SinCosPositionEmbedding((height, width), **options)

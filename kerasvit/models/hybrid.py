@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-from kerasvit.arguments import ArgumentError, Size, number, one_of
+from kerasvit.arguments import ArgumentError, Size, integer, number, one_of
 from kerasvit.layers import (
     Dense,
     GroupNorm,
@@ -46,6 +46,7 @@ FIXED = {
 def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks the Transformer, then the ResNet; returns all arguments as plain JSON."""
     one_of("pool", kwargs["pool"], ("token", "average"))
+    integer("patch_size", kwargs["patch_size"], 1)
     # The Transformer's image is the ResNet's map, of which one patch is the least.
     shared = {**kwargs, **FIXED, "image_size": Size.of(kwargs["patch_size"])}
     shared = check_arguments(shared)

@@ -9,7 +9,9 @@ from typing import Any
 
 import keras
 
+from kerasvit.arguments import whole_patches
 from kerasvit.layers import LayerNormalization, MixerBlock, PatchEmbedding
+from kerasvit.types import PatchSize
 
 from .builder import builder
 from .checks import known_size, multiple_of
@@ -22,13 +24,13 @@ def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks the image size; returns all arguments as plain JSON."""
     why = "the MLPs across tokens have weights for each patch"
     size, patch = known_size(kwargs["image_size"], why), kwargs["patch_size"]
-    return {**kwargs, "image_size": multiple_of(size, patch, "the patch size")}
+    return {**kwargs, "image_size": multiple_of(size, patch)}
 
 
 @builder(_checked)
 def MLPMixer(
     *,
-    patch_size: int,
+    patch_size: PatchSize,
     width: int,
     depth: int,
     tokens_mlp_dim: int,
@@ -56,7 +58,7 @@ def MLPMixer(
     and 24 %.
 
     Args:
-        patch_size: P, edge of a patch in pixels.
+        patch_size: P, edge of a patch in pixels; (height, width) of rectangular ones.
         width: C, size of a token.
         depth: Number of blocks.
         tokens_mlp_dim: D_S, hidden size of the MLPs across tokens, at any image size.
@@ -81,7 +83,7 @@ def MLPMixer(
     x = PatchEmbedding(patch_size, width=width, name="stem")(x)  # (B, N, C)
     for i, rate in enumerate(drop_rates(stochastic_depth, depth)):
         x = MixerBlock(
-            [side // patch_size for side in image_size],
+            whole_patches(image_size, patch_size),
             tokens_mlp_dim=tokens_mlp_dim,
             channels_mlp_dim=channels_mlp_dim,
             activation=activation,

@@ -25,6 +25,7 @@ from kerasvit.layers import (
     SwiGLU,
 )
 from kerasvit.layers.rotation import COORDINATES, ORDERS, PAIRS
+from kerasvit.types import PatchSize
 
 from .builder import builder
 from .checks import (
@@ -66,8 +67,7 @@ def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
         checked["pool_heads"] = integer("pool_heads", kwargs["pool_heads"], 1)
     check_final_norm(kwargs)
     checked["rotary"] = _rotary(kwargs["rotary"])
-    stride = {"stride": kwargs["patch_size"], "what": "the patch size"}
-    sizes = sizes_of(kwargs, functools.partial(multiple_of, **stride))
+    sizes = sizes_of(kwargs, functools.partial(multiple_of, patch=kwargs["patch_size"]))
     if kwargs["positions"] == "none":
         sizes["resampling"] = None
     return {**checked, **sizes}
@@ -99,7 +99,7 @@ def _rotary(given: Any) -> dict[str, Any] | None:
 @builder(_checked)
 def RotaryVisionTransformer(
     *,
-    patch_size: int,
+    patch_size: PatchSize,
     width: int,
     depth: int,
     num_heads: int,
@@ -135,7 +135,7 @@ def RotaryVisionTransformer(
     """Builds a ViT with rotary positions: (batch, H, W, C) → logits.
 
     Args:
-        patch_size: P, edge of a patch in pixels.
+        patch_size: P, edge of a patch in pixels; (height, width) of rectangular ones.
         width: D, size of a token.
         depth: L, number of encoder blocks.
         num_heads: Attention heads, a divisor of D.

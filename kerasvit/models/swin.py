@@ -37,6 +37,7 @@ def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks heads, windows, MLPs and sizes; returns all arguments as plain JSON."""
     checked = dict(kwargs)
     stages, windows = len(kwargs["depths"]), kwargs["window_size"]
+    checked["patch_size"] = integer("patch_size", kwargs["patch_size"], 1)
     if isinstance(windows, (list, tuple)):
         windows = integers("window_size", windows, stages, 1)
         checked["window_size"] = windows if len(set(windows)) > 1 else windows[0]

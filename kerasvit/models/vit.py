@@ -15,6 +15,7 @@ from kerasvit.layers import (
     Dense,
     PatchEmbedding,
 )
+from kerasvit.types import PatchSize
 
 from .builder import builder
 from .checks import (
@@ -47,14 +48,14 @@ def check_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
         checked["class_token"] = kwargs["pool"] == "token"
     check_final_norm(kwargs)
     fitting = at_least_one if kwargs["partial_patches"] else multiple_of
-    stride = {"stride": kwargs["patch_size"], "what": "the patch size"}
-    return {**checked, **sizes_of(kwargs, functools.partial(fitting, **stride))}
+    fitting = functools.partial(fitting, patch=kwargs["patch_size"])
+    return {**checked, **sizes_of(kwargs, fitting)}
 
 
 @builder(check_arguments)
 def VisionTransformer(
     *,
-    patch_size: int,
+    patch_size: PatchSize,
     width: int,
     depth: int,
     num_heads: int,
@@ -86,7 +87,7 @@ def VisionTransformer(
     """Builds a Vision Transformer: (batch, H, W, C) → (batch, num_classes) logits.
 
     Args:
-        patch_size: P, edge of a patch in pixels.
+        patch_size: P, edge of a patch in pixels; (height, width) of rectangular ones.
         width: D, size of a token.
         depth: L, number of encoder blocks.
         num_heads: Attention heads, a divisor of D.

@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-from kerasvit.arguments import ArgumentError, one_of
+from kerasvit.arguments import ArgumentError, one_of, whole_patches
 from kerasvit.layers import (
     MLP,
     Attention,
@@ -24,6 +24,7 @@ from kerasvit.layers import (
     PrefixTokens,
 )
 from kerasvit.preprocessing import defaults
+from kerasvit.types import PatchSize
 
 from .builder import builder
 from .checks import integer, known_size, multiple_of, sizes_of
@@ -49,14 +50,14 @@ def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
             )
     one_of("pool", kwargs["pool"], ("token", "average"))
     one_of("norm", kwargs["norm"], tuple(BLOCKS))
-    stride = {"stride": kwargs["patch_size"], "what": "the patch size"}
-    return {**checked, **sizes_of(kwargs, functools.partial(multiple_of, **stride))}
+    fitting = functools.partial(multiple_of, patch=kwargs["patch_size"])
+    return {**checked, **sizes_of(kwargs, fitting)}
 
 
 @builder(_checked)
 def VisionTransformerAblation(
     *,
-    patch_size: int,
+    patch_size: PatchSize,
     width: int,
     depth: int,
     num_heads: int,
@@ -79,7 +80,7 @@ def VisionTransformerAblation(
     epsilon=1e-5)`, with the same variables.
 
     Args:
-        patch_size: P, edge of a patch in pixels.
+        patch_size: P, edge of a patch in pixels; (height, width) of rectangular ones.
         width: D, size of a token.
         depth: L, number of encoder blocks.
         num_heads: Attention heads, a divisor of D.
@@ -120,7 +121,7 @@ def VisionTransformerAblation(
     x = position_embedding(image, resampling, patch_size=patch_size, prefix=prefix)(x)
     attention = functools.partial(Attention, num_heads)
     if window is not None:
-        grid = tuple(side // patch_size for side in image_size)
+        grid = whole_patches(image_size, patch_size)
         attention = functools.partial(
             NeighborhoodAttention, num_heads, grid=grid, window=window, prefix=prefix
         )

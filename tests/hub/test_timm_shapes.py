@@ -51,6 +51,36 @@ def test_swin_s3_tiny_of_its_real_size(timm, tmp_path):
     same_logits(model, reference)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vit_tiny_patch16_224",
+        "deit_tiny_distilled_patch16_224",
+        "eva02_tiny_patch14_224",
+        "vit_small_patch16_dinov3",
+        "beit_base_patch16_224",
+    ],
+)
+def test_rectangular_patches(timm, name, tmp_path):
+    shape = {"embed_dim": 24, "depth": 1, "num_heads": 3, "patch_size": [8, 4]}
+    reference = save_timm_model(timm, name, tmp_path, img_size=[32, 24], **shape)
+    model = kerasvit.from_pretrained(tmp_path, num_heads=3, image_size=(32, 24))
+    assert model.record["kwargs"]["patch_size"] == [8, 4]
+    assert model.record["kwargs"]["image_size"] == [32, 24]
+    assert kerasvit.features(model).strides == ((8, 4),)
+    same_logits(model, reference)
+    kerasvit.save_pretrained(model, tmp_path / "ours")
+    same_logits(model, timm_model(timm, tmp_path / "ours"))
+    again = kerasvit.from_pretrained(tmp_path / "ours")
+    assert again.record["kwargs"] == model.record["kwargs"]
+    same_logits(again, reference)
+    if name.startswith("beit"):  # timm resamples its tables only from squares
+        return
+    folder = f"local-dir:{tmp_path / 'ours'}"
+    resampled = timm.create_model(folder, pretrained=True, patch_size=[4, 8])
+    same_logits(kerasvit.from_pretrained(tmp_path, patch_size=(4, 8)), resampled)
+
+
 SO400M = {"embed_dim": 32, "depth": 1, "mlp_ratio": 2}
 
 

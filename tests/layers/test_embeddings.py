@@ -31,18 +31,37 @@ def test_patch_embedding_without_bias():
     )
 
 
-def test_patch_embedding_is_a_convolution_with_stride_of_its_size():
+@pytest.mark.parametrize("patch_size", [4, (4, 2), (2, 6)])
+def test_patch_embedding_is_a_convolution_with_stride_of_its_size(patch_size):
     images = np.random.default_rng(0).normal(size=(2, 8, 12, 3)).astype("float32")
-    layer = PatchEmbedding(4, width=5)
+    layer = PatchEmbedding(patch_size, width=5)
     tokens = to_numpy(layer(images))
-    convolved = keras.ops.conv(images, layer.kernel, strides=4, padding="valid")
-    convolved = np.reshape(to_numpy(convolved + layer.bias), (2, 6, 5))
+    convolved = keras.ops.conv(
+        images, layer.kernel, strides=patch_size, padding="valid"
+    )
+    convolved = np.reshape(to_numpy(convolved + layer.bias), (2, -1, 5))
     np.testing.assert_allclose(tokens, convolved, atol=1e-5)
 
 
-def test_patch_embedding_raises_for_a_remainder():
-    with pytest.raises(ValueError, match="4 × 4 pixels.*8 × 10"):
-        PatchEmbedding(4, width=5)(np.ones((1, 8, 10, 3), "float32"))
+def test_rectangular_patch_embedding_contract():
+    check_layer(
+        PatchEmbedding((4, 2), width=5, partial=True),
+        input_shape=(2, 9, 13, 3),
+        output_shape=(2, 12, 5),
+        parameters=4 * 2 * 3 * 5 + 5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("patch_size", "message"),
+    [
+        (4, "4 × 4 pixels.*8 × 10.*multiples of 4"),
+        ((2, 4), "2 × 4 pixels.*8 × 10.*multiples of 2 and 4"),
+    ],
+)
+def test_patch_embedding_raises_for_a_remainder(patch_size, message):
+    with pytest.raises(ValueError, match=message):
+        PatchEmbedding(patch_size, width=5)(np.ones((1, 8, 10, 3), "float32"))
 
 
 def test_prefix_tokens_contract():

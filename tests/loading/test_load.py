@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 import kerasvit
 from kerasvit import CheckpointError
+from kerasvit.arguments import patch_sides
 from kerasvit.layers.resampling import resample_grid, resample_patches
 from tests.contract import to_numpy
 from tests.once import on_last_backend
@@ -579,16 +580,18 @@ def test_config_that_is_no_json(tmp_path):
 # Patches of another size.
 
 
-@pytest.mark.parametrize("size", [2, 8])
+@pytest.mark.parametrize("size", [2, 8, (8, 2)])
 def test_patches_are_resampled_to_the_size_that_the_caller_states(size):
     """A model whose table is resampled too is that of timm's function."""
-    side = 4 * size  # as many patches: the table of positions stays
-    model = variant(WIDE)(TIMM, patch_size=size, image_size=side)
+    sides = patch_sides(size)
+    image = [4 * side for side in sides]  # as many patches: the table stays
+    model = variant(WIDE)(TIMM, patch_size=size, image_size=image)
     kernel = timm().get_layer("embedding").kernel
-    expected = resample_patches(to_numpy(kernel), (size, size), "bicubic_antialias")
+    expected = resample_patches(to_numpy(kernel), sides, "bicubic_antialias")
     found = to_numpy(model.get_layer("embedding").kernel)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
-    assert model.record["kwargs"]["patch_size"] == size
+    kept = size if isinstance(size, int) else [*size]
+    assert model.record["kwargs"]["patch_size"] == kept
     np.testing.assert_array_equal(
         to_numpy(model.get_layer("position_embedding").table),
         to_numpy(timm().get_layer("position_embedding").table),
@@ -610,8 +613,14 @@ def test_smaller_patches_of_the_same_image_resample_the_table():
     "patch_size, message",
     [
         (5, "a multiple of the patch size, 5. Received: 16 × 16. The nearest"),
-        (0, "`patch_size` must be a whole number ≥ 1"),
-        ("4", "`patch_size` must be a whole number ≥ 1"),
+        (
+            0,
+            r"`patch_size` must be a whole number in \[1, 1024\], or \(height, width\)",
+        ),
+        ("4", r"`patch_size` must be a whole number in \[1, 1024\], or"),
+        ((4, 0), r"`patch_size` must be a whole number in \[1, 1024\]. Received: .*0"),
+        ((4, 4, 4), r"`patch_size` must be a whole number in \[1, 1024\], or"),
+        ((4, 3), "a multiple of the patch size, 4 × 3. Received: 16 × 16"),
     ],
 )
 def test_wrong_sizes_of_patches(patch_size, message):

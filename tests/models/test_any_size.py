@@ -24,6 +24,9 @@ MODELS = [
     ("PreActResNet", {}),
     ("BEiTTransformer", {"absolute_positions": True}),
     ("BEiTTransformer", {"position_bias": "shared", "dtype": "mixed_bfloat16"}),
+    ("VisionTransformer", {"patch_size": (4, 2)}),
+    ("RotaryVisionTransformer", {"patch_size": (2, 4)}),
+    ("BEiTTransformer", {"patch_size": (2, 4)}),
 ]
 
 

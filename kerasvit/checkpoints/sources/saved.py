@@ -5,6 +5,7 @@ from collections.abc import Iterable, Set
 from typing import Any
 
 from kerasvit.arguments import Size
+from kerasvit.types import PatchSize
 
 from ..config import Config, Shapes
 from ..description import Description, Statement
@@ -91,11 +92,12 @@ def _naming(record: dict[str, Any], names: Iterable[str]) -> Source:
     return VARIABLE_PATHS
 
 
-def _stride(kwargs: Config) -> int:
+def _stride(kwargs: Config) -> PatchSize:
     """Returns the stride of the patches in pixels, with that of a hybrid's ResNet."""
     stages = kwargs.get("resnet_depths")
     resnet = 4 * 2 ** max(len(stages) - 1, 0) if isinstance(stages, list) else 1
-    return (kwargs.integer("patch_size") or 1) * resnet
+    height, width = kwargs.image_size("patch_size") or (1, 1)  # one side, or both
+    return height * resnet, width * resnet
 
 
 def _sizes(record: dict[str, Any]) -> tuple[Size | None, Size | None]:

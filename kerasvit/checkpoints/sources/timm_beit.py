@@ -8,7 +8,8 @@ import re
 from collections.abc import Set
 from typing import Any
 
-from kerasvit.arguments import Size
+from kerasvit.arguments import Size, whole_patches
+from kerasvit.types import PatchSize
 
 from ..config import Config, Shapes
 from ..description import Description, TokenGrid
@@ -63,7 +64,8 @@ class TimmBEiT(TimmSource):
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
         _refuse_unlike(shapes, config)
-        width, channels, patch, _ = shapes.of("patch_embed.proj.weight", 4)
+        width, channels, *_ = shapes.of("patch_embed.proj.weight", 4)
+        patch = shapes.patch_size("patch_embed.proj.weight")
         numbers = {
             "patch_size": patch,
             "width": width,
@@ -197,7 +199,7 @@ def positions_of(
 
 def grid_of_patches(
     shapes: Shapes,
-    patch: int,
+    patch: PatchSize,
     stated: Size | None,
     own: str,
     shared: str,
@@ -207,7 +209,7 @@ def grid_of_patches(
 
     Args:
         shapes: Shapes of a BEiT's tensors.
-        patch: Side of a patch in pixels.
+        patch: Side of a patch in pixels, or (height, width).
         stated: (height, width) in pixels that the configuration states, or None.
         own, shared, absolute: As for `positions_of`.
     """
@@ -219,7 +221,7 @@ def grid_of_patches(
     rows = shapes.of(table, 2)[0] - 3  # the last are those of the class token
     grids = [[(round(max(rows, 0) ** 0.5) + 1) // 2] * 2]
     if stated:
-        grids.insert(0, [side // patch for side in stated])
+        grids.insert(0, [*whole_patches(stated, patch)])
     for height, width in grids:
         if (2 * height - 1) * (2 * width - 1) == rows:
             return TokenGrid(table, height * width, patch)

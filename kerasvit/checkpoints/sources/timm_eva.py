@@ -102,10 +102,10 @@ class TimmEva(TimmSource):
         )
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
-        width, _, patch, _ = shapes.of("patch_embed.proj.weight", 4)
+        patch = shapes.patch_size("patch_embed.proj.weight")
         numbers = {
             "patch_size": patch,
-            "width": width,
+            "width": shapes.of("patch_embed.proj.weight", 4)[0],
             "depth": count(shapes, "blocks.{}.norm1.weight"),
             "mlp_dim": shapes.of(_FC2, 2)[1],
         }

@@ -6,6 +6,9 @@ Tensor names and layouts as timm/models/vision_transformer.py writes them.
 from collections.abc import Set
 from typing import Any
 
+from kerasvit.arguments import patch_sides
+from kerasvit.types import PatchSize
+
 from ..config import Config, Shapes
 from ..description import Description, TokenGrid
 from ..key_map import CONVOLUTION, KeyMap, torch_dense, torch_norm, torch_stacked
@@ -152,7 +155,7 @@ def describe_vit(shapes: Shapes, config: Config) -> Description:
     """Returns the description of a ViT from its tensors and `config.json`."""
     timm_names.check_supported(config)
     timm_names.check_supported_names(shapes, config)
-    patch = shapes.of("patch_embed.proj.weight", 4)[-1]
+    patch = shapes.patch_size("patch_embed.proj.weight")
     arguments = _arguments(shapes, config)
     open_arguments, assumptions = _assumed(shapes, config)
     return Description(
@@ -172,12 +175,11 @@ def describe_vit(shapes: Shapes, config: Config) -> Description:
     )
 
 
-def numbers(shapes: Shapes, config: Config) -> dict[str, int]:
+def numbers(shapes: Shapes, config: Config) -> dict[str, Any]:
     """Returns the numbers of the architecture that the files determine."""
-    width, _, patch, _ = shapes.of("patch_embed.proj.weight", 4)
     numbers = {
-        "patch_size": patch,
-        "width": width,
+        "patch_size": shapes.patch_size("patch_embed.proj.weight"),
+        "width": shapes.of("patch_embed.proj.weight", 4)[0],
         "depth": count(shapes, "blocks.{}.norm1.weight"),
         "mlp_dim": shapes.of(_FC2, 2)[1],
     }
@@ -185,7 +187,9 @@ def numbers(shapes: Shapes, config: Config) -> dict[str, int]:
     return {**numbers, "num_heads": heads} if heads else numbers
 
 
-def _grid(shapes: Shapes, patch: int, arguments: dict[str, Any]) -> TokenGrid | None:
+def _grid(
+    shapes: Shapes, patch: PatchSize, arguments: dict[str, Any]
+) -> TokenGrid | None:
     """Returns the position table; None if the model computes positions."""
     if "pos_embed" not in shapes:
         return None
@@ -217,9 +221,9 @@ def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
         arguments["activation"] = "gelu_tanh"
     if "blocks.0.ls1.gamma" in shapes:
         arguments["layer_scale"] = model_args(config).get("init_values", 1e-5)
-    patch = shapes.of("patch_embed.proj.weight", 4)[-1]
+    patch = patch_sides(shapes.patch_size("patch_embed.proj.weight"))
     size = image_size(config) or input_size(config) or ()
-    if any(side % patch for side in size):
+    if any(side % each for side, each in zip(size, patch, strict=False)):
         # timm's convolution ignores pixels that fill no patch.
         arguments["partial_patches"] = True
     # The tensors do not determine whether class and register tokens have rows in the

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from kerasvit.arguments import ArgumentError, Size
+from kerasvit.arguments import ArgumentError, Size, whole_patches
 from kerasvit.backend.keras_private import layers_in
 
 MAX_PREFIX = 16  # class, distillation and register tokens
@@ -63,7 +63,7 @@ def _grid(layer: keras.layers.Layer, image_size: tuple[int | None, ...]) -> Any:
     grid, patch_size = (getattr(layer, key, None) for key in ("grid", "patch_size"))
     if grid is None or patch_size is None or None in image_size:
         return grid
-    return tuple(side // patch_size for side in image_size if side)
+    return whole_patches(image_size, patch_size)
 
 
 def input_shape(model: keras.Model) -> tuple[int | None, ...]:
