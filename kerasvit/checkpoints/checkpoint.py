@@ -121,6 +121,13 @@ class Checkpoint:
         some = ", ".join(
             f"{printable(name):.200}" for name in [*self._reader.shapes][:5]
         )
+        if self.path.suffix == ".h5":
+            raise CheckpointError(
+                f"the names of its arrays belong to no known code base: {some}, … If "
+                "model.save_weights of Keras wrote it, build the same model and call "
+                "model.load_weights(path). Otherwise give the .safetensors, .npz or "
+                ".pth file of the same weights."
+            )
         raise CheckpointError(
             f"the tensor names belong to no known code base: {some}, … The known code "
             "bases are timm, google-research/vision_transformer and big_vision, "

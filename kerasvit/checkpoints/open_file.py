@@ -1,11 +1,15 @@
-"""`OpenFile`: a file that stays the one that was opened, and `CheckpointError`."""
+"""`OpenFile`: a file that stays the one that was opened; `Content`: what it holds."""
 
 import hashlib
 import os
 import threading
 import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
+
+import numpy as np
 
 # Limits that reject decompression bombs. The largest model of kerasvit has 1,300
 # tensors and a header of 150 kB. The safetensors library accepts headers of 100 MB and
@@ -90,6 +94,25 @@ def stamp(path: str | os.PathLike) -> tuple[int, ...] | None:
     except OSError:  # the reader of the file reports the error
         return None
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a file holds.
+
+    Attributes:
+        get: Function that reads a tensor by name.
+        shapes: {name: shape} of all tensors.
+        metadata: Metadata in the header.
+        states: {name of a state: names of its tensors}; None: one state without name.
+        objects: {name of a state: {name: class}} of values that are not tensors.
+    """
+
+    get: Callable[[str], np.ndarray]
+    shapes: dict[str, tuple[int, ...]]
+    metadata: dict[str, str] = field(default_factory=dict)
+    states: dict[str, list[str]] | None = None
+    objects: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 class CheckpointError(ValueError):

@@ -6,22 +6,20 @@ import math
 import os
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 
-from .open_file import MAX_HEADER, MAX_TENSORS, CheckpointError, OpenFile
+from .h5_file import SIGNATURE, open_h5
+from .open_file import MAX_HEADER, MAX_TENSORS, CheckpointError, Content, OpenFile
 from .open_file import printable as printable
 from .torch_file import TorchFile, has_pickle, open_older, open_zip
 
 # Ends of the names of files of `torch.save`, also as in "model.pth.tar".
 TORCH = (".pth", ".pt", ".bin", ".ckpt", ".tar", ".pkl")
-READ = (".safetensors", ".npz", *TORCH)
-REFUSED = {
-    ".keras": "a Keras archive", ".h5": "a Keras archive", ".msgpack": "a Flax archive",
-}  # fmt: skip
+READ = (".safetensors", ".npz", ".h5", *TORCH)
+REFUSED = {".keras": "a Keras archive", ".msgpack": "a Flax archive"}
 
 # Limit for one array in an .npz. NumPy has the same limit but reads the header first.
 MAX_NPY_HEADER = 10_000
@@ -34,27 +32,8 @@ DTYPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Content:
-    """What a file holds.
-
-    Attributes:
-        get: Function that reads a tensor by name.
-        shapes: {name: shape} of all tensors.
-        metadata: Metadata in the header.
-        states: {name of a state: names of its tensors}; None: one state without name.
-        objects: {name of a state: {name: class}} of values that are not tensors.
-    """
-
-    get: Callable[[str], np.ndarray]
-    shapes: dict[str, tuple[int, ...]]
-    metadata: dict[str, str] = field(default_factory=dict)
-    states: dict[str, list[str]] | None = None
-    objects: dict[str, dict[str, str]] = field(default_factory=dict)
-
-
 class Reader:
-    """The tensors of a `.safetensors` or `.npz` file, or of one of `torch.save`.
+    """The tensors of a `.safetensors`, `.npz` or `.h5` file, or one of `torch.save`.
 
     The constructor reads names and shapes only. Nothing that a pickle names is imported
     or run. The tensors come from the opened file, even if another file replaces it at
@@ -102,8 +81,8 @@ class Reader:
             raise _damaged(self._opened, error, name) from error
         self._check_unchanged()
         if array.dtype == np.dtype("V2"):
-            # NumPy files have no name for bfloat16 and store it as two raw bytes;
-            # vit_jax/checkpoint.py reads them in the same way.
+            # Files of NumPy and HDF5 have no name for bfloat16 and store it as two raw
+            # bytes; vit_jax/checkpoint.py reads them in the same way.
             array = array.view(ml_dtypes.bfloat16)
         if array.dtype == np.int8 and self.path.suffix == ".safetensors":
             return array  # a quantised kernel; `assign` checks that one is expected
@@ -163,6 +142,8 @@ def _opener(path: Path, start: bytes) -> Callable[[OpenFile], Content]:
     """Returns the function that opens a file, chosen by its first bytes."""
     if start.startswith(b"PK"):
         return _open_archive
+    if start.startswith(SIGNATURE):
+        return open_h5
     if start[8:9] == b"{":
         return _open_safetensors
     if start.startswith(b"\x80"):
@@ -190,8 +171,6 @@ def instead_of(path: Path) -> str:
     """Returns what to do with a file that is not read, by its name."""
     if path.suffix == ".keras":
         return "Load it with keras.models.load_model(path), after `import kerasvit`."
-    if path.name.endswith(".weights.h5"):
-        return "Build the model, then call model.load_weights(path)."
     return "Give the .safetensors, .npz or .pth file of the same weights."
 
 

@@ -187,8 +187,7 @@ def test_float32_overflow_is_infinite(tmp_path):
 
 
 OTHER_FILES = {
-    ".h5": "Give the .safetensors",
-    ".weights.h5": "model.load_weights",
+    ".msgpack": "Give the .safetensors",
     ".keras": "keras.models.load_model",
 }
 
