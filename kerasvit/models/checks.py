@@ -35,6 +35,7 @@ MAXIMA = {
     "window_size": 64,
 }
 MAX_STAGES, MAX_PATCHES = 100, 2**18
+OF_TOKEN = ("token", "token_and_average")  # poolings that need a class token
 # {name in another library: name in kerasvit}.
 RENAMED = {
     "classes": "num_classes",  # keras.applications
@@ -266,10 +267,10 @@ def check_transformer(
         checked[key] = one_of(key, kwargs[key], known)
     if kwargs["layer_scale"] is not None:
         checked["layer_scale"] = number("layer_scale", kwargs["layer_scale"])
-    if checked["pool"] == "token" and checked.get("class_token") is False:
+    if checked["pool"] in OF_TOKEN and checked.get("class_token") is False:
         raise ArgumentError(
-            '`pool="token"` needs a class token. Received: class_token=False. Choose '
-            '`pool="average"` or leave `class_token` out.',
+            f'`pool="{checked["pool"]}"` needs a class token. Received: '
+            'class_token=False. Choose `pool="average"` or leave `class_token` out.',
             "pool",
             "class_token",
         )

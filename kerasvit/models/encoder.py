@@ -155,7 +155,7 @@ def pooled(
     final_norm: bool = True,
     **attention: Any,
 ) -> Tensor:
-    """Normalises and pools tokens: (B, prefix + N, D) → (B, D).
+    """Normalises and pools tokens: (B, prefix + N, D) → (B, D), or (B, 2 · D) of both.
 
     Args:
         x: Tokens.
@@ -170,8 +170,10 @@ def pooled(
         x = norm(x)
     if pool == "token":
         return x[:, 0]
-    x = x[:, prefix:] if prefix else x
+    patches = x[:, prefix:] if prefix else x
     if pool == "attention":
-        return AttentionPooling(epsilon=epsilon, **attention, name="pool")(x)
-    x = keras.ops.mean(x, axis=1)
-    return norm(x) if pool == "average_then_norm" else x
+        return AttentionPooling(epsilon=epsilon, **attention, name="pool")(patches)
+    average = keras.ops.mean(patches, axis=1)
+    if pool == "token_and_average":
+        return keras.ops.concatenate([x[:, 0], average], axis=-1)
+    return norm(average) if pool == "average_then_norm" else average

@@ -19,6 +19,7 @@ from kerasvit.types import PatchSize
 
 from .builder import builder
 from .checks import (
+    OF_TOKEN,
     at_least_one,
     check_final_norm,
     check_transformer,
@@ -31,7 +32,9 @@ from .image_model import ImageModel, head, image_input
 from .variant import rows_of
 
 CHOICES = {
-    "pool": ("token", "average", "average_then_norm", "attention"),
+    "pool": (
+        *("token", "average", "average_then_norm", "token_and_average", "attention"),
+    ),
     "positions": ("tokens", "patches", "sincos2d"),
     "class_token": (True, False, None),
     "final_norm": (True, False),
@@ -45,7 +48,7 @@ def check_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
     if size is not None:
         checked["representation_size"] = integer("representation_size", size, 0) or None
     if kwargs["class_token"] is None:
-        checked["class_token"] = kwargs["pool"] == "token"
+        checked["class_token"] = kwargs["pool"] in OF_TOKEN
     check_final_norm(kwargs)
     fitting = at_least_one if kwargs["partial_patches"] else multiple_of
     fitting = functools.partial(fitting, patch=kwargs["patch_size"])
@@ -106,9 +109,11 @@ def VisionTransformer(
         num_classes: Size of the head; 0: no head, the model returns features.
         pool: How tokens become one vector. "token": the class token after the last
             normalisation. "average": normalise, then average the patches (Google).
-            "average_then_norm": the other order (timm). "attention": big_vision's MAP
-            head, over the patches.
-        class_token: Whether the model has a class token; None: if `pool` is "token".
+            "average_then_norm": the other order (timm). "token_and_average": the class
+            token and the average of the patches, one behind the other, 2 · D numbers,
+            as the classifiers of DINOv2. "attention": big_vision's MAP head, over the
+            patches.
+        class_token: Whether the model has a class token; None: if `pool` takes it.
         register_tokens: Number of learned tokens between the class token and the
             patches (arXiv 2309.16588).
         positions: "tokens": a learned embedding of each token, including class and

@@ -13,6 +13,7 @@ SMALL = {"patch_size": 4, "width": 8, "depth": 11, "num_heads": 2, "mlp_dim": 12
 MODELS = [
     {},
     {"pool": "average_then_norm"},
+    {"pool": "token_and_average"},
     {"pool": "attention"},
     {"num_classes": 0},
     {"pool": "average", "register_tokens": 2, "layer_scale": 0.1},

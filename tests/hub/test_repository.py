@@ -36,6 +36,8 @@ TIMM_CANNOT = {  # and why not
     "its epsilon is 0.0001, timm's 1e-06 or 1e-05": {"epsilon": 1e-4},
     "its patch_bias is True, timm's False": {"pre_norm": True},
     "its layer_scale is None, timm's 1e-05": {"mlp": "swiglu"},
+    "its pool is 'token_and_average', timm's 'token' or 'average' or "
+    "'average_then_norm' or 'attention'": {"pool": "token_and_average"},
     "its positions is 'sincos2d', timm's 'tokens' or 'patches'": {
         "positions": "sincos2d",
         "pool": "average",

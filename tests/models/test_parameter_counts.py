@@ -219,6 +219,7 @@ def test_no_variant_is_missing_here():
         ({"image_size": 384}, 86_859_496),
         ({"pool": "average"}, 86_566_120),
         ({"pool": "average_then_norm"}, 86_566_120),
+        ({"pool": "token_and_average"}, 86_567_656 + 768 * 1000),
         ({"num_classes": 0}, 86_567_656 - 769_000),
         ({"num_classes": 21843}, 86_567_656 + 769 * 20_843),
         ({"num_classes": 0, "representation_size": 768}, 87_158_248 - 769_000),

@@ -78,7 +78,8 @@ class TimmViT(TimmSource):
         # unless they normalise before the blocks. `act_layer` states the GELU, the name
         # the epsilon and SwiGLU, with LayerScale and SiLU in attention pooling.
         kwargs = record["kwargs"]
-        known = {
+        known: dict[str, list[Any]] = {
+            "pool": ["token", "average", "average_then_norm", "attention"],
             "positions": ["tokens", "patches"],
             "representation_size": [None],
             "patch_bias": [not kwargs["pre_norm"]],
@@ -88,7 +89,7 @@ class TimmViT(TimmSource):
             scale = kwargs["layer_scale"]
             known["epsilon"] = [1e-6]
             known["layer_scale"] = [1e-5 if scale is None else scale]
-            known["pool"] = ["token", "average", "average_then_norm"]
+            known["pool"].remove("attention")
         return differing(kwargs, known)
 
     def config_of(self, kwargs: dict[str, Any]) -> dict[str, Any]:

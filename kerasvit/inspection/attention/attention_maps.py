@@ -265,5 +265,5 @@ def _of_token(model: keras.Model, pool: str | None) -> bool | None:
         record = getattr(part, "record", None)
         kwargs = record.get("kwargs") if isinstance(record, dict) else None
         if isinstance(kwargs, dict) and "pool" in kwargs:
-            return kwargs["pool"] == "token"
+            return str(kwargs["pool"]).startswith("token")
     return None

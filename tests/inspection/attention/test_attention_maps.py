@@ -233,6 +233,7 @@ def test_rollout_of_a_model_is_that_of_its_weights():
         ({"register_tokens": 2}, 3, True),
         ({"register_tokens": 2, "pool": "average"}, 2, False),
         ({"class_token": True, "pool": "average_then_norm"}, 1, False),
+        ({"register_tokens": 1, "pool": "token_and_average"}, 2, True),
         ({"positions": "sincos2d"}, 1, True),
         ({"positions": "patches"}, 1, True),
         ({"image_size": (9, 14), "partial_patches": True}, 1, True),
