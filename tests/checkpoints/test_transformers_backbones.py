@@ -132,21 +132,91 @@ def test_patches_of_any_size_are_a_dense_layer(tmp_path):
         Checkpoint(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("case", "width", "what"),
-    [("hf_clip", 24, "average of the patches"), ("hf_dinov2", 48, "class token and")],
-)
-def test_a_classifier_of_other_features_raises(case, width, what, tmp_path):
+CLASSIFIERS = {
+    "hf_dinov2_classifier": ("token_and_average", True),
+    "hf_clip_classifier": ("average", False),
+    "hf_siglip_classifier": ("average", True),
+}
+
+
+@pytest.mark.parametrize("case", CLASSIFIERS)
+def test_a_classifier_of_averages(case, tmp_path):
+    """Its logits are in tests/golden."""
+    model = kerasvit.from_pretrained(GOLDEN / case)
+    kwargs = model.record["kwargs"]
+    assert (kwargs["pool"], kwargs["final_norm"]) == CLASSIFIERS[case]
+    names = ["ant", "bee", "cat", "dog", "eel"]
+    assert model.record["label_names"] == names
+    ((best, _),) = kerasvit.classify(model, np.zeros((16, 16, 3), "uint8"), top=1)
+    assert best in names
+    kerasvit.save_pretrained(model, tmp_path)
+    again = kerasvit.from_pretrained(tmp_path)
+    assert again.record["kwargs"] == kwargs
+    np.testing.assert_array_equal(features(again), features(model))
+
+
+@pytest.mark.parametrize("case", CLASSIFIERS)
+def test_without_its_head_a_classifier_gives_what_the_head_takes(case):
+    model = kerasvit.from_pretrained(GOLDEN / case)
+    pooled = features(kerasvit.from_pretrained(GOLDEN / case, num_classes=0))
+    kernel, bias = map(to_numpy, model.get_layer("head").weights)
+    np.testing.assert_allclose(pooled @ kernel + bias, features(model), atol=1e-5)
+    other = kerasvit.from_pretrained(GOLDEN / case, num_classes=2)
+    assert not features(other).any()
+
+
+@pytest.mark.parametrize("case", CLASSIFIERS)
+def test_a_head_of_another_width_raises(case, tmp_path):
     tensors = tensors_of(case)
-    tensors.pop("visual_projection.weight", None)
-    tensors["classifier.weight"] = np.ones((2, width), "float32")
-    tensors["classifier.bias"] = np.zeros(2, "float32")
+    tensors["classifier.weight"] = tensors["classifier.weight"][:, :-1]
     folder(tmp_path, tensors, config_of(case))
-    for changes in ({}, {"num_classes": 2}):
-        with pytest.raises(CheckpointError, match=f"{what}.*Pass `num_classes`"):
-            kerasvit.from_pretrained(tmp_path, **changes)
-    model = kerasvit.from_pretrained(tmp_path, num_classes=0)
-    same = kerasvit.from_pretrained(GOLDEN / case, num_classes=0)
+    with pytest.raises(CheckpointError, match=r"classifier\.weight"):
+        kerasvit.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("case", CLASSIFIERS)
+def test_names_of_other_classes_raise(case, tmp_path):
+    names = {"id2label": {"0": "ant", "1": "bee"}}
+    folder(tmp_path, tensors_of(case), {**config_of(case), **names})
+    with pytest.raises(CheckpointError, match="must name 5 classes"):
+        kerasvit.from_pretrained(tmp_path)
+
+
+# {former name: name of transformers 5}, in the order in which they are replaced.
+NAMES_OF_5 = {
+    "hf_vit": {
+        "encoder.layer.": "layers.",
+        "attention.attention.query": "attention.q_proj",
+        "attention.attention.key": "attention.k_proj",
+        "attention.attention.value": "attention.v_proj",
+        "attention.output.dense": "attention.o_proj",
+        "intermediate.dense": "mlp.fc1",
+        "output.dense": "mlp.fc2",
+    },
+    "hf_swin": {
+        "attention.self.query": "attention.q_proj",
+        "attention.self.key": "attention.k_proj",
+        "attention.self.value": "attention.v_proj",
+        "attention.self.relative": "attention.relative_position_bias.relative",
+        "attention.output.dense": "attention.o_proj",
+        "intermediate.dense": "mlp.fc1",
+        "output.dense": "mlp.fc2",
+    },
+}
+NAMES_OF_5["hf_mae"] = NAMES_OF_5["hf_vit"]
+
+
+@pytest.mark.parametrize("case", NAMES_OF_5)
+def test_names_of_transformers_5(case, tmp_path):
+    """As models have them in memory, and write them with save_original_format=False."""
+    tensors = {}
+    for name, array in tensors_of(case).items():
+        for old, new in NAMES_OF_5[case].items():
+            name = name.replace(old, new)
+        tensors[name] = array
+    assert any(name.endswith(".1.mlp.fc2.weight") for name in tensors)
+    model = kerasvit.from_pretrained(folder(tmp_path, tensors, config_of(case)))
+    same = kerasvit.from_pretrained(GOLDEN / case)
     np.testing.assert_array_equal(features(model), features(same))
 
 
@@ -169,17 +239,10 @@ def test_a_beit_is_read(case):
 
 @BEITS
 def test_a_beit_in_the_names_of_transformers_5(case, tmp_path):
-    """As BeitModel has them in memory, and writes them on request."""
     renamed = {
-        "encoder.layer.": "layers.",
         "encoder.relative_position_bias.": "shared_position_bias.",
         "attention.attention.relative": "relative",
-        "attention.attention.query": "attention.q_proj",
-        "attention.attention.key": "attention.k_proj",
-        "attention.attention.value": "attention.v_proj",
-        "attention.output.dense": "attention.o_proj",
-        "intermediate.dense": "mlp.fc1",
-        "output.dense": "mlp.fc2",
+        **NAMES_OF_5["hf_vit"],
     }
     tensors = {}
     for name, array in tensors_of(case).items():

@@ -1,12 +1,15 @@
 """Hugging Face transformers' ViT, and its DeiT without the teacher's head.
 
 Tensor names as `ViTForImageClassification` and `ViTModel` write them, the latter
-without the prefix "vit."; transformers/models/vit/modeling_vit.py. The encoder of
+without the prefix "vit."; transformers/models/vit/modeling_vit.py. transformers 5 has
+other names in memory, which `save_pretrained(save_original_format=False)` and
+`state_dict` write, too; transformers/conversion_mapping.py. The encoder of
 `ViTMAEForPreTraining` has the same (vit_mae/modeling_vit_mae.py). The classifier of
 `DeiTForImageClassification` (transformers/models/deit/modeling_deit.py) uses only the
 class token, so its distillation token is a register token here.
 """
 
+import re
 from collections.abc import Set
 from typing import Any, Protocol
 
@@ -25,6 +28,9 @@ _GELU_TANH: tuple[str, ...] = ("gelu_new", "gelu_fast", "gelu_accurate")
 _GELU_TANH += ("gelu_pytorch_tanh", "gelu_python_tanh")
 _ACTIVATIONS = dict.fromkeys(GELU, "gelu") | dict.fromkeys(_GELU_TANH, "gelu_tanh")
 _ACTIVATIONS |= {"quick_gelu": "quick_gelu"}
+# {name of a dense layer in transformers 5: former name}.
+_ATTENTION = {"q": "query", "k": "key", "v": "value"}
+_MLP = {"1": "intermediate", "2": "output"}
 
 
 class TransformersSource(Source, Protocol):
@@ -58,7 +64,7 @@ class TransformersViT(TransformersSource):
         )
 
     def short_name(self, name: str) -> str:
-        return name.removeprefix("vit.").removeprefix("deit.")
+        return former_name(name.removeprefix("vit.").removeprefix("deit."))
 
     def dropped(self, name: str, names: Set[str]) -> str | None:
         if name.startswith("pooler.") and "classifier.weight" in names:
@@ -121,33 +127,33 @@ def _grid(shapes: Shapes, patch: int, prefix: int) -> TokenGrid | None:
     return TokenGrid(TABLE, shapes.of(TABLE, 3)[1], patch, prefix)
 
 
+def former_name(name: str, inside: str = "attention.attention.") -> str:
+    """Returns the former name of a tensor of a ViT, also for that of transformers 5.
+
+    Args:
+        name: Name without that of the model.
+        inside: Prefix of query, key and value in a block, formerly.
+    """
+    name = re.sub(r"^layers\.", "encoder.layer.", name)
+    name = re.sub(r"\bmlp\.fc([12])\.", lambda match: f"{_MLP[match[1]]}.dense.", name)
+    return former_attention(name, inside)
+
+
+def former_attention(name: str, inside: str = "attention.attention.") -> str:
+    """Returns the former name of a tensor of attention; as `former_name`."""
+    name = re.sub(r"\battention\.o_proj\.", "attention.output.dense.", name)
+    return re.sub(
+        r"\battention\.([qkv])_proj\.",
+        lambda match: f"{inside}{_ATTENTION[match[1]]}.",
+        name,
+    )
+
+
 def heads(config: Config) -> dict[str, Any]:
     """Returns {"num_heads"}, or {} if the configuration does not determine it."""
     if "num_attention_heads" in config or config.get("model_type"):
         return {"num_heads": config.get("num_attention_heads", 12)}
     return {}
-
-
-def refuse_classifier(kwargs: dict[str, Any], shapes: Shapes | None, what: str) -> None:
-    """Raises if a classifier that cannot be built would be loaded.
-
-    Args:
-        kwargs: Arguments of the builder.
-        shapes: Shapes in the file, or None.
-        what: What the classifier takes.
-
-    Raises:
-        CheckpointError: The model has as many classes as the file's classifier.
-    """
-    if not shapes or "classifier.weight" not in shapes:
-        return
-    classes = shapes.of("classifier.weight", 2)[0]
-    if kwargs["num_classes"] == classes:
-        raise CheckpointError(
-            f"The classifier of {classes} classes takes {what}, which kerasvit does "
-            "not build. Pass `num_classes`: your number for a fresh head, or 0 for "
-            "features."
-        )
 
 
 def open_arguments(config: Config) -> tuple[str, ...]:

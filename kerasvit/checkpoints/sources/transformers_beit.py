@@ -2,9 +2,7 @@
 
 Tensor names as `BeitForImageClassification` and `Data2VecVisionForImageClassification`
 write them, and `BeitModel` and `Data2VecVisionModel` without the first part;
-transformers/models/beit/modeling_beit.py and data2vec/modeling_data2vec_vision.py. The
-names of transformers 5 are those of BEiT's layers in memory, which `save_pretrained`
-writes with `save_original_format=False`.
+transformers/models/beit/modeling_beit.py and data2vec/modeling_data2vec_vision.py.
 """
 
 import re
@@ -24,6 +22,7 @@ from .transformers import (
     activation,
     block,
     check,
+    former_name,
     heads,
     label_names,
     open_arguments,
@@ -39,17 +38,10 @@ _HEADS = {
     "lm_head.": "predicts masked patches (BeitForMaskedImageModeling)",
     "decode_head.": "segments images",
 }
-# (name of transformers 5, former name), in the order in which they are replaced.
+# (name of transformers 5, former name) of relative positions.
 _FORMER = (
-    (r"^layers\.", "encoder.layer."),
     (r"^shared_position_bias\.", "encoder.relative_position_bias."),
     (r"^(encoder\.layer\.\d+\.)relative_", r"\1attention.attention.relative_"),
-    (r"attention\.q_proj\.", "attention.attention.query."),
-    (r"attention\.k_proj\.", "attention.attention.key."),
-    (r"attention\.v_proj\.", "attention.attention.value."),
-    (r"attention\.o_proj\.", "attention.output.dense."),
-    (r"mlp\.fc1\.", "intermediate.dense."),
-    (r"mlp\.fc2\.", "output.dense."),
 )
 
 
@@ -67,9 +59,7 @@ class TransformersBEiT(TransformersSource):
         return PATCHES in names and bool(own & names)
 
     def short_name(self, name: str) -> str:
-        name = re.sub(r"^(beit|data2vec_vision)\.", "", name)
-        if not re.match(r"layers\.|shared_position_bias\.", name):
-            return name
+        name = former_name(re.sub(r"^(beit|data2vec_vision)\.", "", name))
         for pattern, former in _FORMER:
             name = re.sub(pattern, former, name)
         return name

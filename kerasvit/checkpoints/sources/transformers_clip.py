@@ -23,7 +23,6 @@ from .transformers import (
     heads,
     label_names,
     open_arguments,
-    refuse_classifier,
 )
 
 _PATCHES = "embeddings.patch_embedding.weight"
@@ -71,9 +70,6 @@ class TransformersCLIP(TransformersSource):
         )
 
     def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
-        if kwargs["pool"] == "token":
-            what = "the average of the patches before the last normalisation"
-            refuse_classifier(kwargs, shapes, what)
         flat = shapes is not None and len(shapes[_PATCHES]) == 2
         embedding = _dense_patches(kwargs["patch_size"]) if flat else CONVOLUTION
         return KeyMap(
@@ -97,8 +93,12 @@ class TransformersCLIP(TransformersSource):
             return "part of the text tower, or of the comparison with it"
         if name == "embeddings.position_ids":
             return "numbers of the positions, which older files hold"
-        if name.startswith("head.") and "classifier.weight" in names:
+        if "classifier.weight" not in names:
+            return None
+        if name.startswith("head."):
             return "pooling, which SiglipForImageClassification does not use"
+        if name.startswith("post_layernorm.") and _CLASS in names:
+            return "normalisation that CLIPForImageClassification does not use"
         return None
 
 
@@ -120,7 +120,9 @@ def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
     """Returns the builder's arguments that tensors and `config.json` determine."""
     clip = _CLASS in shapes
     classes = shapes.side("visual_projection.weight", 0, 2, default=0)
-    pool = "token" if clip else "average"
+    # CLIPForImageClassification averages patches that are not normalised.
+    classifier = clip and "classifier.weight" in shapes
+    pool = "token" if clip and not classifier else "average"
     flat = len(shapes[_PATCHES]) == 2
     return {
         "channels": 3 if flat else shapes.of(_PATCHES, 4)[1],
@@ -132,6 +134,7 @@ def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
         "representation_size": None,
         "patch_bias": "embeddings.patch_embedding.bias" in shapes,
         "pre_norm": "pre_layrnorm.weight" in shapes,
+        "final_norm": not classifier,
         "qkv_bias": _QUERY + "bias" in shapes,
         "layer_scale": None,
         "activation": activation(config, "quick_gelu" if clip else "gelu_pytorch_tanh"),

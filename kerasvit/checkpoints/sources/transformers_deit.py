@@ -49,7 +49,7 @@ class TransformersDeiT(TransformersSource):
         )
 
     def short_name(self, name: str) -> str:
-        return name.removeprefix("deit.")
+        return transformers.former_name(name.removeprefix("deit."))
 
     def dropped(self, name: str, names: Set[str]) -> str | None:
         if name.startswith("pooler."):

@@ -20,11 +20,11 @@ from .transformers import (
     TransformersSource,
     activation,
     attention,
+    former_attention,
     heads,
     label_names,
     open_arguments,
     patches,
-    refuse_classifier,
 )
 
 _BLOCK, _OURS = "encoder.layer.{i}.", "encoder_block_{i}/"
@@ -34,7 +34,7 @@ _FC2, _GATED_OUT = (f"encoder.layer.0.mlp.{n}.weight" for n in ("fc2", "weights_
 
 
 class TransformersDinov2(TransformersSource):
-    """Backbones of DINOv2. The head of their classifiers is not built."""
+    """DINOv2. Classifiers take the class token and the average of the patches."""
 
     builder = "VisionTransformer"
 
@@ -45,6 +45,7 @@ class TransformersDinov2(TransformersSource):
         width, channels, patch, _ = shapes.of(PATCHES, 4)
         gated = _GATED_OUT in shapes
         registers = shapes.side(_REGISTERS, 1, 3, default=0)
+        classifier = "classifier.weight" in shapes
         return Description(
             code_base=self.code_base,
             builder=self.builder,
@@ -58,7 +59,7 @@ class TransformersDinov2(TransformersSource):
             arguments={
                 "channels": channels,
                 "num_classes": shapes.side("classifier.weight", 0, 2, default=0),
-                "pool": "token",
+                "pool": "token_and_average" if classifier else "token",
                 "class_token": True,
                 "register_tokens": registers,
                 "positions": "tokens",
@@ -79,8 +80,6 @@ class TransformersDinov2(TransformersSource):
         )
 
     def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
-        what = "the class token and the average of the patches"
-        refuse_classifier(kwargs, shapes, what)
         return KeyMap(
             ("embeddings.cls_token", "class_token/tokens"),
             (_REGISTERS, "register_tokens/tokens"),
@@ -97,7 +96,8 @@ class TransformersDinov2(TransformersSource):
         )
 
     def short_name(self, name: str) -> str:
-        return name.removeprefix("dinov2.").removeprefix("dinov2_with_registers.")
+        name = name.removeprefix("dinov2.").removeprefix("dinov2_with_registers.")
+        return former_attention(name).replace(".mlp.down_proj.", ".mlp.weights_out.")
 
     def dropped(self, name: str, names: Set[str]) -> str | None:
         if name == "embeddings.mask_token":
@@ -115,6 +115,9 @@ def _mlp(gated: bool) -> tuple[tuple, ...]:
     both = _OURS + "mlp/gate", _OURS + "mlp/dense_0"
     return (
         *torch_stacked(_BLOCK + "mlp.weights_in", *both),
+        # In transformers 5 each has its own name.
+        *torch_dense(_BLOCK + "mlp.gate_proj", _OURS + "mlp/gate"),
+        *torch_dense(_BLOCK + "mlp.up_proj", _OURS + "mlp/dense_0"),
         *torch_dense(_BLOCK + "mlp.weights_out", _OURS + "mlp/dense_1"),
     )
 

@@ -19,6 +19,7 @@ from .transformers import (
     TransformersSource,
     block,
     check,
+    former_name,
     label_names,
     patches,
 )
@@ -37,7 +38,8 @@ class TransformersSwin(TransformersSource):
         return PATCHES in names and _TABLE.format(0) in names
 
     def short_name(self, name: str) -> str:
-        return name.removeprefix("swin.")
+        name = former_name(name.removeprefix("swin."), "attention.self.")
+        return name.replace(".attention.relative_position_bias.", ".attention.self.")
 
     def dropped(self, name: str, names: Set[str]) -> str | None:
         if name.endswith(".relative_position_index"):
