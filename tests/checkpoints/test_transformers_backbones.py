@@ -305,6 +305,20 @@ def test_a_dinov3_as_its_state_dict_has_it(tmp_path):
     assert kwargs["qkv_bias"] and not kwargs["key_bias"]
 
 
+@pytest.mark.parametrize("case", ["hf_dinov2", "hf_dinov3"])
+def test_a_dino_without_register_tokens(case, tmp_path):
+    """transformers writes an empty tensor for num_register_tokens=0."""
+    tensors = tensors_of(case)
+    width = tensors["embeddings.cls_token"].shape[-1]
+    tensors["embeddings.register_tokens"] = np.zeros((1, 0, width), "float32")
+    config = {**config_of(case), "num_register_tokens": 0}
+    model = kerasvit.from_pretrained(folder(tmp_path, tensors, config))
+    assert model.record["kwargs"]["register_tokens"] == 0
+    del tensors["embeddings.register_tokens"]
+    same = kerasvit.from_pretrained(folder(tmp_path, tensors, config))
+    np.testing.assert_array_equal(features(model), features(same))
+
+
 def test_a_dinov3_is_written_with_timms_names(tmp_path):
     model = kerasvit.from_pretrained(GOLDEN / "hf_dinov3_gated", image_size=16)
     kerasvit.save_pretrained(model, tmp_path)

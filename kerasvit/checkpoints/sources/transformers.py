@@ -21,7 +21,8 @@ from .source import Source, count
 
 PATCHES = "embeddings.patch_embeddings.projection.weight"
 TABLE = "embeddings.position_embeddings"
-_REGISTERS = "embeddings.distillation_token"
+REGISTERS = "embeddings.register_tokens"  # of DINOv2 and DINOv3
+_DISTILLATION = "embeddings.distillation_token"
 # Supported activations of transformers/activations.py.
 GELU = ("gelu", "gelu_python")
 _GELU_TANH: tuple[str, ...] = ("gelu_new", "gelu_fast", "gelu_accurate")
@@ -49,7 +50,7 @@ class TransformersViT(TransformersSource):
     builder = "VisionTransformer"
 
     def recognises(self, names: Set[str]) -> bool:
-        distilled = _REGISTERS in names
+        distilled = _DISTILLATION in names
         return PATCHES in names and (not distilled or "classifier.weight" in names)
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
@@ -58,7 +59,7 @@ class TransformersViT(TransformersSource):
     def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         return KeyMap(
             *encoder(),
-            (_REGISTERS, "register_tokens/tokens"),
+            (_DISTILLATION, "register_tokens/tokens"),
             *torch_dense("pooler.dense", "pre_logits"),
             *torch_dense("classifier", "head"),
         )
@@ -110,7 +111,7 @@ def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
         "num_classes": shapes.side("classifier.weight", 0, 2, default=0),
         "pool": "token",
         "class_token": True,
-        "register_tokens": shapes.side(_REGISTERS, 1, 3, default=0),
+        "register_tokens": shapes.side(_DISTILLATION, 1, 3, default=0),
         "positions": "tokens",
         "representation_size": pre_logits,
         "qkv_bias": "encoder.layer.0.attention.attention.query.bias" in shapes,
@@ -125,6 +126,13 @@ def _grid(shapes: Shapes, patch: int, prefix: int) -> TokenGrid | None:
     if TABLE not in shapes:
         return None
     return TokenGrid(TABLE, shapes.of(TABLE, 3)[1], patch, prefix)
+
+
+def registers(shapes: Shapes) -> int:
+    """Returns the number of register tokens of a DINOv2 or DINOv3."""
+    # A model without any has an empty tensor of them.
+    none = 0 in shapes.get(REGISTERS, ())
+    return 0 if none else shapes.side(REGISTERS, 1, 3, default=0)
 
 
 def former_name(name: str, inside: str = "attention.attention.") -> str:

@@ -16,6 +16,7 @@ from ..key_map import KeyMap, Transform, torch_dense, torch_norm, torch_stacked
 from .source import count
 from .transformers import (
     PATCHES,
+    REGISTERS,
     TABLE,
     TransformersSource,
     activation,
@@ -25,10 +26,10 @@ from .transformers import (
     label_names,
     open_arguments,
     patches,
+    registers,
 )
 
 _BLOCK, _OURS = "encoder.layer.{i}.", "encoder_block_{i}/"
-_REGISTERS = "embeddings.register_tokens"
 _SCALE = "encoder.layer.0.layer_scale1.lambda1"
 _FC2, _GATED_OUT = (f"encoder.layer.0.mlp.{n}.weight" for n in ("fc2", "weights_out"))
 
@@ -44,7 +45,6 @@ class TransformersDinov2(TransformersSource):
     def describe(self, shapes: Shapes, config: Config) -> Description:
         width, channels, patch, _ = shapes.of(PATCHES, 4)
         gated = _GATED_OUT in shapes
-        registers = shapes.side(_REGISTERS, 1, 3, default=0)
         classifier = "classifier.weight" in shapes
         return Description(
             code_base=self.code_base,
@@ -61,7 +61,7 @@ class TransformersDinov2(TransformersSource):
                 "num_classes": shapes.side("classifier.weight", 0, 2, default=0),
                 "pool": "token_and_average" if classifier else "token",
                 "class_token": True,
-                "register_tokens": registers,
+                "register_tokens": registers(shapes),
                 "positions": "tokens",
                 "representation_size": None,
                 "qkv_bias": "encoder.layer.0.attention.attention.query.bias" in shapes,
@@ -71,7 +71,7 @@ class TransformersDinov2(TransformersSource):
                 "epsilon": config.get("layer_norm_eps", 1e-6),
             },
             # With registers, transformers resamples the table with antialiasing.
-            kernel="bicubic_antialias" if registers else self.kernel,
+            kernel="bicubic_antialias" if REGISTERS in shapes else self.kernel,
             grid=TokenGrid(TABLE, shapes.of(TABLE, 3)[1], patch, prefix=1),
             image_size=config.image_size("image_size"),
             label_names=label_names(config),
@@ -82,7 +82,7 @@ class TransformersDinov2(TransformersSource):
     def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         return KeyMap(
             ("embeddings.cls_token", "class_token/tokens"),
-            (_REGISTERS, "register_tokens/tokens"),
+            (REGISTERS, "register_tokens/tokens"),
             (TABLE, "position_embedding/table", _table(kwargs["register_tokens"])),
             *patches(),
             *torch_norm(_BLOCK + "norm1", _OURS + "attention_norm"),

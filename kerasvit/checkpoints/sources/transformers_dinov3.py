@@ -11,7 +11,14 @@ from ..config import Config, Shapes
 from ..description import Description
 from ..key_map import CONVOLUTION, KeyMap, torch_dense, torch_norm
 from .source import count
-from .transformers import TransformersSource, activation, check, open_arguments
+from .transformers import (
+    REGISTERS,
+    TransformersSource,
+    activation,
+    check,
+    open_arguments,
+    registers,
+)
 
 # DINOv2 and ViT have one more part in this name.
 _PATCHES = "embeddings.patch_embeddings.weight"
@@ -51,9 +58,7 @@ class TransformersDinov3(TransformersSource):
                 "num_classes": 0,
                 "pool": "token",
                 "class_token": True,
-                "register_tokens": shapes.side(
-                    "embeddings.register_tokens", 1, 3, default=0
-                ),
+                "register_tokens": registers(shapes),
                 "positions": "none",
                 "rotary": {"temperature": config.get("rope_theta", 100.0)},
                 "qkv_bias": query_bias,
@@ -74,7 +79,7 @@ class TransformersDinov3(TransformersSource):
         attention, mlp = _OURS + "attention/", _OURS + "mlp/"
         return KeyMap(
             ("embeddings.cls_token", "class_token/tokens"),
-            ("embeddings.register_tokens", "register_tokens/tokens"),
+            (REGISTERS, "register_tokens/tokens"),
             (_PATCHES, "embedding/kernel", CONVOLUTION),
             ("embeddings.patch_embeddings.bias", "embedding/bias"),
             *torch_norm(_BLOCK + "norm1", _OURS + "attention_norm"),
