@@ -23,6 +23,7 @@ from .model_files import INSTEAD_OF_TENSORS as INSTEAD_OF_TENSORS
 from .model_files import PICKLED as PICKLED
 from .model_files import PICKLED_INDEX as PICKLED_INDEX
 from .model_files import SHARDS as SHARDS
+from .model_files import TENSORFLOW as TENSORFLOW
 from .model_files import found_weights as found_weights
 from .model_files import shard_files as shard_files
 from .open_file import stamp as stamp

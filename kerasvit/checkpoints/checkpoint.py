@@ -51,9 +51,9 @@ class Checkpoint:
     """The tensors of a file by name, and the description of their model.
 
     Args:
-        path: A `.safetensors` or `.npz` file or one of `torch.save`, or a folder with
-            `model.safetensors` or `pytorch_model.bin`. A `config.json` beside a file
-            other than `.npz` is read too.
+        path: A `.safetensors`, `.npz` or `.h5` file or one of `torch.save`, or a folder
+            with `model.safetensors`, `pytorch_model.bin`, `tf_model.h5` or an index of
+            shards. A `config.json` beside a file other than `.npz` is read too.
         known_hash: SHA-256 of the file at the time of an earlier check, or None.
         repository: Name of the repository on the Hub that the file is from, or None.
         state: Which of several models in the file, as for `model_names`; or None.

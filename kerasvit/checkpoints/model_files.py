@@ -14,6 +14,7 @@ from .open_file import MAX_TENSORS, CheckpointError, printable, stamp
 from .reader import REFUSED, TORCH, Reader, instead_of
 
 PICKLED = "pytorch_model.bin"  # of timm and transformers, by torch.save
+TENSORFLOW = "tf_model.h5"  # of transformers up to version 4
 INDEX, PICKLED_INDEX = f"{TENSORS}.index.json", f"{PICKLED}.index.json"
 SHARDS = {  # {name of an index: beginning and end of the names of its shards}
     INDEX: ("model", ".safetensors"),
@@ -108,10 +109,10 @@ def _shard_of(index: str, file: str) -> re.Match[str] | None:
 def found_weights(folder: Path) -> Path | None:
     """Returns the file of tensors in a folder, or the index of shards; or None.
 
-    Files of safetensors come before those of `torch.save`.
+    Files of safetensors come before those of `torch.save` and of TensorFlow.
     """
-    paths = (folder / name for name in (TENSORS, INDEX, PICKLED, PICKLED_INDEX))
-    return next((path for path in paths if path.is_file()), None)
+    names = (TENSORS, INDEX, PICKLED, PICKLED_INDEX, TENSORFLOW)
+    return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def weights_in(folder: Path) -> Path:
@@ -132,7 +133,8 @@ def _without_tensors(folder: Path) -> str:
     for name, meaning in INSTEAD_OF_TENSORS.items():
         if name in names:
             return meaning
-    other = [name for name in names if Path(name).suffix in (".safetensors", ".npz")]
+    kinds = (".safetensors", ".npz", ".h5")
+    other = [name for name in names if Path(name).suffix in kinds]
     other = other or [name for name in names if name.endswith(TORCH)]
     for index in SHARDS:
         if found := [name for name in other if _shard_of(index, name)]:

@@ -14,6 +14,7 @@ import numpy as np
 from .h5_file import SIGNATURE, open_h5
 from .open_file import MAX_HEADER, MAX_TENSORS, CheckpointError, Content, OpenFile
 from .open_file import printable as printable
+from .tensorflow_file import of_tensorflow
 from .torch_file import TorchFile, has_pickle, open_older, open_zip
 
 # Ends of the names of files of `torch.save`, also as in "model.pth.tar".
@@ -143,7 +144,7 @@ def _opener(path: Path, start: bytes) -> Callable[[OpenFile], Content]:
     if start.startswith(b"PK"):
         return _open_archive
     if start.startswith(SIGNATURE):
-        return open_h5
+        return _open_h5
     if start[8:9] == b"{":
         return _open_safetensors
     if start.startswith(b"\x80"):
@@ -202,6 +203,10 @@ def _of_torch(opened: OpenFile, file: TorchFile) -> Content:
         states=file.states,
         objects=file.objects,
     )
+
+
+def _open_h5(opened: OpenFile) -> Content:
+    return of_tensorflow(open_h5(opened))
 
 
 def _open_npz(opened: OpenFile, archive: zipfile.ZipFile) -> Content:

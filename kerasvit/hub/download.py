@@ -15,6 +15,7 @@ from kerasvit.checkpoints import (
     PICKLED,
     PICKLED_INDEX,
     SHARDS,
+    TENSORFLOW,
     CheckpointError,
     read_json,
     shard_files,
@@ -38,7 +39,8 @@ from .servers import fetch_address
 log = logging.getLogger("kerasvit")
 
 TENSORS, CONFIG, PAGE = "model.safetensors", "config.json", "README.md"
-_OTHER_TENSORS = (INDEX, PICKLED, PICKLED_INDEX)  # of repositories without the first
+# Of repositories without the first.
+_OTHER_TENSORS = (INDEX, PICKLED, PICKLED_INDEX, TENSORFLOW)
 
 
 class DownloadError(CheckpointError):
@@ -163,7 +165,7 @@ def parse_address(address: str) -> tuple[str, str | None]:
     match = re.fullmatch(
         r"hf://(?:models/)?([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?/?", address
     )
-    if not match or re.search(r"\.(safetensors|json|bin)$", match[2] or ""):
+    if not match or re.search(r"\.(safetensors|json|bin|h5)$", match[2] or ""):
         raise ValueError(
             'An address must be "hf://user/repository" or "hf://user/repository@'
             f'revision", without a path in it. Received: {address!r}.'

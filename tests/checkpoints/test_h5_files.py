@@ -1,7 +1,9 @@
 """HDF5 files: arrays by name; links and arrays larger than the file are not read."""
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import h5py
 import keras
@@ -11,12 +13,14 @@ import pytest
 
 import kerasvit
 from kerasvit import CheckpointError
+from kerasvit.checkpoints import Checkpoint
 from kerasvit.checkpoints.reader import Reader
 from tests.once import on_last_backend
 from tests.tiny_vit import random_model
 
 pytestmark = on_last_backend
 
+TF_VIT = Path(__file__).parents[1] / "golden" / "models" / "hf_tf_vit"
 ARRAY = np.arange(6, dtype="float32").reshape(2, 3)
 
 
@@ -110,6 +114,72 @@ def test_a_file_cut_short(length, tmp_path):
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(CheckpointError, match="cut short, damaged"):
         Reader(path)
+
+
+def test_a_folder_of_transformers_with_tensorflow(tmp_path):
+    """Its logits are in tests/golden."""
+    shutil.copytree(TF_VIT, tmp_path, dirs_exist_ok=True)
+    model = kerasvit.from_pretrained(tmp_path)
+    assert model.record["label_names"] == ["ant", "bee", "cat", "dog", "eel"]
+    (tmp_path / "config.json").unlink()
+    description = Checkpoint(tmp_path / "tf_model.h5").description
+    assert set(description.open_arguments) == {"num_heads", "activation", "epsilon"}
+    assert description.numbers == {
+        **{"patch_size": 4, "width": 12, "depth": 2, "mlp_dim": 20},
+    }
+
+
+def test_names_of_tensorflow_become_those_of_pytorch(tmp_path):
+    names = {
+        "vit/tf_vi_t_model/vit/encoder/layer_._10/output/dense/kernel:0": (5, 4),
+        "vit/tf_vi_t_model/vit/patch_embeddings/projection/kernel:0": (4, 4, 3, 5),
+        "vit/tf_vi_t_model/vit/layernorm/gamma:0": (4,),
+        "swin/tf_swin_model/swin/encoder/layers.1/blocks.0/layernorm_after/beta:0": (
+            6,
+        ),
+        "clip/tfclip/clip/embeddings/position_embedding/embeddings:0": (17, 4),
+    }
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, shape in names.items():
+            file[name] = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+    reader = Reader(tmp_path / "a.h5")
+    assert reader.shapes == {
+        "clip.embeddings.position_embedding.weight": (17, 4),
+        "swin.encoder.layers.1.blocks.0.layernorm_after.bias": (6,),
+        "vit.encoder.layer.10.output.dense.weight": (4, 5),
+        "vit.layernorm.weight": (4,),
+        "vit.patch_embeddings.projection.weight": (5, 3, 4, 4),
+    }
+    kernel = np.arange(20, dtype="f4").reshape(5, 4)
+    name = "vit.encoder.layer.10.output.dense.weight"
+    np.testing.assert_array_equal(reader[name], kernel.T)
+
+
+def test_two_variables_of_one_name_raise(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for model in ("one", "two"):
+            file[f"vit/{model}/vit/cls_token:0"] = np.zeros((1, 1, 4), "f4")
+    with pytest.raises(CheckpointError, match="two of its variables have the same"):
+        Reader(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize("change", ["classes", "kernel", "lost"])
+def test_a_damaged_folder_of_tensorflow(change, tmp_path):
+    shutil.copytree(TF_VIT, tmp_path, dirs_exist_ok=True)
+    with h5py.File(tmp_path / "tf_model.h5", "a") as file:
+        group = file["classifier/tf_vi_t_for_image_classification/classifier"]
+        if change == "classes":
+            for name, shape in {"kernel:0": (12, 2), "bias:0": (2,)}.items():
+                del group[name]
+                group[name] = np.zeros(shape, "f4")
+        elif change == "kernel":
+            del group["kernel:0"]
+            group.create_dataset("kernel:0", (12, 10**9), "f4")  # never written
+        else:
+            del file["vit/tf_vi_t_for_image_classification/vit/layernorm"]
+    what = {"classes": "2 classes", "kernel": r"1,?000,?000,?000", "lost": "layernorm"}
+    with pytest.raises(CheckpointError, match=what[change]):
+        kerasvit.from_pretrained(tmp_path)
 
 
 MUTATE = """

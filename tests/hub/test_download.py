@@ -362,12 +362,13 @@ def test_shards_are_downloaded(hub):
     assert fetch_repository("me/all", local_files_only=True) == folder
 
 
-def test_pickled_weights_are_downloaded_where_there_are_no_others(hub):
+def test_other_weights_are_downloaded_where_there_are_no_others(hub):
     config = {"config.json": b"{}"}
-    hub.add("timm/old", {**config, "pytorch_model.bin": CONTENT})
-    folder = fetch_repository("timm/old")
-    assert (folder / "pytorch_model.bin").read_bytes() == CONTENT
-    assert fetch_repository("timm/old", local_files_only=True) == folder
+    for name in ("pytorch_model.bin", "tf_model.h5"):
+        hub.add(f"old/{name}", {**config, name: CONTENT})
+        folder = fetch_repository(f"old/{name}")
+        assert (folder / name).read_bytes() == CONTENT
+        assert fetch_repository(f"old/{name}", local_files_only=True) == folder
     hub.add("timm/both", {**FILES, "pytorch_model.bin": CONTENT})
     folder = fetch_repository("timm/both")
     assert not (folder / "pytorch_model.bin").exists() and read(folder) == CONTENT
