@@ -15,6 +15,7 @@ from kerasvit.checkpoints.sources.how_do_vits_work import AuthorsPreActResNet
 from kerasvit.checkpoints.sources.known import TIMM as TIMM_SOURCES
 from kerasvit.checkpoints.sources.timm_bit import TimmBiT
 from kerasvit.checkpoints.sources.transformers_deit import TransformersDeiT
+from kerasvit.checkpoints.states import model_names
 from tests.once import on_last_backend
 
 pytestmark = [on_last_backend, pytest.mark.slow]
@@ -84,7 +85,9 @@ def read(path):
     config, beside = {}, path.parent / "config.json"
     if path.suffix == ".safetensors" and beside.exists():
         config = json.loads(beside.read_text())
-    found = Reader(path).shapes
+    reader = Reader(path)
+    inner = model_names(reader, None, lambda names: source_of(names, Config(config)))
+    found = {name: reader.shapes[full] for full, name in inner.items()}
     source = source_of(found, Config(config))
     if source.code_base == "timm" and not config:
         name, args = TIMM[source.builder]

@@ -73,6 +73,17 @@ def test_each_form_states_names_and_transform(form, tmp_path):
     assert found["preprocessing"]["crop"] == 0.95
 
 
+def test_a_folder_of_transformers_states_names_and_transform():
+    """Its logits are in tests/golden."""
+    record = kerasvit.from_pretrained(CASE.with_name("hf_timm_wrapper")).record
+    assert record["label_names"] == ["ant", "bee", "cat"]
+    assert record["kwargs"]["pool"] == "attention"
+    transform = record["preprocessing"]
+    assert (transform["crop"], transform["kernel"]) == (0.75, "bilinear")
+    assert list(transform["mean"]) == [0.1, 0.2, 0.3]
+    assert transform["size"] == [16, 16]
+
+
 def test_numbered_names_are_no_names(tmp_path):
     def numbered(config):
         names = [f"LABEL_{i}" for i in range(config["num_classes"])]
