@@ -100,3 +100,12 @@ def test_two_models_with_different_prefixes_raise(other, tmp_path):
         assert chosen.shapes == Checkpoint(MODELS / "timm_vit").shapes
         for name in chosen.shapes:
             assert np.array_equal(chosen[name], values[name] + more)
+
+
+def test_the_mask_token_of_dinov2s_own_files_is_left_out(tmp_path):
+    """facebookresearch/dinov2 has timm's names beside it."""
+    tensors = load_file(MODELS / "timm_vit" / "model.safetensors")
+    width = tensors["cls_token"].shape[-1]
+    tensors["mask_token"] = np.zeros((1, width), "float32")
+    save_file(tensors, tmp_path / "model.safetensors")
+    check_same("timm_vit", tmp_path)

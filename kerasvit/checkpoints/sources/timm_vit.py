@@ -73,6 +73,11 @@ class TimmViT(TimmSource):
             *POOLING,
         )
 
+    def dropped(self, name: str, names: Set[str]) -> str | None:
+        if name == "mask_token":  # of DINOv2 by facebookresearch, which has these names
+            return "takes the place of masked patches in training only"
+        return None
+
     def differs(self, record: dict[str, Any]) -> str | None:
         # timm's ViTs have learned positions, no pre-logits, and a bias of the patches
         # unless they normalise before the blocks. `act_layer` states the GELU, the name
