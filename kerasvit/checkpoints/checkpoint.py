@@ -131,9 +131,10 @@ class Checkpoint:
         raise CheckpointError(
             f"the tensor names belong to no known code base: {some}, … The known code "
             "bases are timm, google-research/vision_transformer and big_vision, "
-            "big_transfer, how-do-vits-work, and transformers' ViT, DeiT, Swin, BiT, "
-            "MAE, DINOv2, DINOv3, CLIP and SigLIP. A file that save_pretrained wrote "
-            "needs the config.json beside it: copy the whole folder."
+            "big_transfer, how-do-vits-work, torchvision's ViT and Swin, and "
+            "transformers' ViT, DeiT, Swin, BiT, MAE, DINOv2, DINOv3, CLIP and SigLIP. "
+            "A file that save_pretrained wrote needs the config.json beside it: copy "
+            "the whole folder."
         )
 
     @contextmanager

@@ -87,6 +87,8 @@ class Description:
         base: {"source", "license"} of the repository of the weights, or None.
         quantization: Quantised layers, as `kerasvit.quantization.settings_of` returns.
         preprocessing: The evaluation transform that is stated, or None.
+        transform: Fields of `Preprocessing` in which the code base's transform of this
+            model differs from its default, for files that state none.
         path: Path of the tensor file, for messages.
     """
 
@@ -108,4 +110,5 @@ class Description:
     base: dict[str, str | None] | None = None
     quantization: tuple[dict[str, Any], ...] = ()
     preprocessing: Statement | None = None
+    transform: dict[str, Any] = field(default_factory=dict)
     path: str = ""

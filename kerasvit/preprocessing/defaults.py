@@ -33,6 +33,13 @@ ORIGINS: dict[str, dict[str, Any]] = {  # by `Source.code_base`
         "kernel": "bilinear",
         **IMAGENET,
     },
+    # transforms/_presets.py `ImageClassification`
+    "torchvision": {
+        "crop": 0.875,
+        "mode": "center",
+        "kernel": "bilinear",
+        **IMAGENET,
+    },
     "transformers": {"crop": 1.0, "mode": "squash", "kernel": "bilinear"},
     "kerasvit": {},  # the configuration contains all fields
 }

@@ -6,6 +6,8 @@ from kerasvit.models import SwinTransformer
 
 from .family import Family
 
+_EMBEDDING = "hook/patch_embed"
+
 
 def _config_arguments(config):
     # The tensors determine it if a map is larger than a window.
@@ -21,11 +23,14 @@ def _tap(model, quantity):
         return model.get_layer("head").input
     if quantity == "features":
         return model.get_layer("encoder_norm").output
-    if quantity == "hook/patch_embed":
+    if quantity == _EMBEDDING:
         return model.get_layer("embedding_norm").output
     found = re.fullmatch(
         r"hook/layers\.(\d+)(?:\.blocks\.(\d+)|(\.downsample))?", quantity
     )
+    modules = re.fullmatch(r"hook/features\.(\d+)(?:\.(\d+))?", quantity)
+    if modules:
+        return _of_torchvision(model, *modules.groups())
     if found is None:
         raise ValueError(f"{quantity} is a quantity that this check does not know.")
     stage, block, merging = found.groups()
@@ -36,7 +41,15 @@ def _tap(model, quantity):
     return model.get_layer(f"stage_{stage}_block_{block}").output
 
 
+def _of_torchvision(model, module, block):
+    """torchvision counts embedding, stages and mergings together."""
+    stage, odd = divmod(int(module), 2)
+    if odd:
+        return _tap(model, f"hook/layers.{stage}" + f".blocks.{block}" * bool(block))
+    return _tap(model, f"hook/layers.{stage}.downsample" if stage else _EMBEDDING)
+
+
 FAMILIES = {
     kind: Family(SwinTransformer, _config_arguments, _tap)
-    for kind in ("timm_swin", "hf_swin")
+    for kind in ("timm_swin", "hf_swin", "torchvision_swin")
 }

@@ -56,7 +56,10 @@ def _tap(model, quantity):
         return model.get_layer(f"encoder_block_{kwargs['depth'] - 1}").output
     if quantity in LAYERS:
         return model.get_layer(LAYERS[quantity]).output
-    number = re.fullmatch(r"(?:block|hook/blocks\.|hidden_state)(\d+)", quantity)
+    number = re.fullmatch(
+        r"(?:block|hook/blocks\.|hidden_state|hook/encoder\.layers\.encoder_layer_)(\d+)",
+        quantity,
+    )
     if number is None:
         raise ValueError(f"{quantity} is a quantity that this check does not know.")
     number = int(number[1])
@@ -71,6 +74,8 @@ LAYERS = {
     "hook/patch_embed": "embedding",
     "after_posembed": "position_embedding",
     "encoded": "encoder_norm",
+    "hook/encoder": "encoder_norm",
+    "hook/encoder.dropout": "dropout",
     "features": "encoder_norm",
 }
 
@@ -81,6 +86,7 @@ FAMILIES = {
         "vit_jax_npz": nothing,
         "big_vision_npz": nothing,
         "timm_vit": _timm,
+        "torchvision_vit": heads_of_timm,
         **dict.fromkeys(("hf_vit", "hf_mae", "hf_dinov2"), _transformers),
         **dict.fromkeys(("hf_clip", "hf_siglip"), _transformers),
     }.items()

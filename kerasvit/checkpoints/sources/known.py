@@ -21,6 +21,7 @@ from .timm_hybrid import TimmHybrid
 from .timm_mixer import TimmMixer
 from .timm_swin import TimmSwin
 from .timm_vit import TimmViT
+from .torchvision import TorchvisionSwin, TorchvisionViT
 from .transformers import TransformersViT
 from .transformers_beit import TransformersBEiT
 from .transformers_bit import TransformersBiT
@@ -77,6 +78,8 @@ SOURCES: tuple[Source, ...] = (
     BigTransferFile(),
     AuthorsAlterNet(),
     AuthorsPreActResNet(),
+    TorchvisionViT(),
+    TorchvisionSwin(),
     TransformersSwin(),  # before the ViT, whose patches have the same names
     TransformersDinov2(),  # likewise
     TransformersDinov3(),

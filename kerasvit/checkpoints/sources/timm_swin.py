@@ -83,7 +83,6 @@ class TimmSwin(TimmSource):
 
     def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         block, ours = "layers.{i}.blocks.{j}.", "stage_{i}_block_{j}/"
-        qkv = (f"{ours}attention/{name}" for name in ("query", "key", "value"))
         # The merging ends a stage of Microsoft's models and begins one of timm's.
         behind = "layers.0.downsample.norm.weight" in (shapes or ())
         merged = [
@@ -96,16 +95,7 @@ class TimmSwin(TimmSource):
             ("patch_embed.proj.bias", "embedding/bias"),
             *torch_norm("patch_embed.norm", "embedding_norm"),
             *merged,
-            *torch_norm(block + "norm1", ours + "attention_norm"),
-            (
-                block + "attn.relative_position_bias_table",
-                ours + "attention/position_bias",
-            ),
-            *torch_stacked(block + "attn.qkv", *qkv),
-            *torch_dense(block + "attn.proj", ours + "attention/output"),
-            *torch_norm(block + "norm2", ours + "mlp_norm"),
-            *torch_dense(block + "mlp.fc1", ours + "mlp/dense_0"),
-            *torch_dense(block + "mlp.fc2", ours + "mlp/dense_1"),
+            *swin_block(block, ours, ("mlp.fc1", "mlp.fc2")),
             *torch_norm("norm", "encoder_norm"),
             *torch_dense(
                 "head" if "head.weight" in (shapes or ()) else "head.fc", "head"
@@ -239,6 +229,26 @@ def _height_and_width(given: Any, stages: int) -> list[list[int]]:
         for window in windows
     )
     return windows if known else []
+
+
+def swin_block(name: str, path: str, mlp: tuple[str, str]) -> tuple[tuple, ...]:
+    """Returns the rules of a block of timm or torchvision.
+
+    Args:
+        name: Prefix of the block's tensor names.
+        path: Prefix of the block's variable paths.
+        mlp: Names of the layers of the MLP.
+    """
+    qkv = (f"{path}attention/{part}" for part in ("query", "key", "value"))
+    return (
+        *torch_norm(name + "norm1", path + "attention_norm"),
+        (name + "attn.relative_position_bias_table", path + "attention/position_bias"),
+        *torch_stacked(name + "attn.qkv", *qkv),
+        *torch_dense(name + "attn.proj", path + "attention/output"),
+        *torch_norm(name + "norm2", path + "mlp_norm"),
+        *torch_dense(name + mlp[0], path + "mlp/dense_0"),
+        *torch_dense(name + mlp[1], path + "mlp/dense_1"),
+    )
 
 
 def merging(name: str, path: str) -> tuple[tuple, ...]:
