@@ -18,10 +18,12 @@ from .folder import put_files as put_files
 from .folder import replace_file as replace_file
 from .folder import write_tensors as write_tensors
 from .key_map import KeyMap as KeyMap
+from .model_files import BESIDE_PRESET as BESIDE_PRESET
 from .model_files import INDEX as INDEX
 from .model_files import INSTEAD_OF_TENSORS as INSTEAD_OF_TENSORS
 from .model_files import PICKLED as PICKLED
 from .model_files import PICKLED_INDEX as PICKLED_INDEX
+from .model_files import PRESET as PRESET
 from .model_files import SHARDS as SHARDS
 from .model_files import TENSORFLOW as TENSORFLOW
 from .model_files import found_weights as found_weights

@@ -121,6 +121,12 @@ class Checkpoint:
         some = ", ".join(
             f"{printable(name):.200}" for name in [*self._reader.shapes][:5]
         )
+        if name := self.config.text("class_name"):
+            raise CheckpointError(
+                f"it holds a {name:.200}. Of keras-hub, kerasvit opens ViTBackbone, "
+                "DeiTBackbone and DINOV3Backbone. Open it with keras-hub: "
+                "keras_hub.models.Backbone.from_preset(folder)."
+            )
         if self.path.suffix == ".h5":
             raise CheckpointError(
                 f"the names of its arrays belong to no known code base: {some}, … If "
@@ -131,10 +137,10 @@ class Checkpoint:
         raise CheckpointError(
             f"the tensor names belong to no known code base: {some}, … The known code "
             "bases are timm, google-research/vision_transformer and big_vision, "
-            "big_transfer, how-do-vits-work, torchvision's ViT and Swin, and "
-            "transformers' ViT, DeiT, Swin, BiT, MAE, DINOv2, DINOv3, CLIP and SigLIP. "
-            "A file that save_pretrained wrote needs the config.json beside it: copy "
-            "the whole folder."
+            "big_transfer, how-do-vits-work, torchvision's ViT and Swin, "
+            "keras-hub's ViT, DeiT and DINOv3, and transformers' ViT, DeiT, Swin, BiT, "
+            "MAE, DINOv2, DINOv3, CLIP and SigLIP. A file that save_pretrained wrote "
+            "needs the config.json beside it: copy the whole folder."
         )
 
     @contextmanager
@@ -181,6 +187,9 @@ def _statement(path: Path, config: Config) -> Statement | None:
     if timm := config.get("pretrained_cfg"):
         sized = isinstance(timm, dict) and bool(timm.get("input_size"))
         return Statement("timm", timm, str(beside), sized=sized)
+    if converter := config.get("image_converter"):
+        beside = path.with_name("image_converter.json")
+        return Statement("keras_hub", converter, str(beside), sized=True)
     kind = config.get("model_type")
     for name in ("processor_config.json", "preprocessor_config.json") if config else ():
         beside = path.with_name(name)

@@ -37,7 +37,8 @@ class Statement:
     """The evaluation transform as files or the catalogue state it.
 
     Attributes:
-        form: Whose settings these are: "kerasvit", "timm" or "transformers".
+        form: Whose settings these are: "kerasvit", "timm", "keras_hub" or
+            "transformers".
         settings: Settings in this form, from a file and not checked.
         path: Path of the file that states them, for messages.
         model_type: transformers' name of the model, which determines defaults.

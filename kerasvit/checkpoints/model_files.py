@@ -20,6 +20,10 @@ SHARDS = {  # {name of an index: beginning and end of the names of its shards}
     INDEX: ("model", ".safetensors"),
     PICKLED_INDEX: ("pytorch_model", ".bin"),
 }
+# Of keras-hub: the arrays of a backbone; those of a task, and settings of both.
+PRESET, _TASK = "model.weights.h5", "task.weights.h5"
+_SETTINGS = ("task.json", "image_converter.json")
+BESIDE_PRESET = (_TASK, *_SETTINGS)
 MAX_SHARDS = 100  # each is opened twice
 # Number of attempts to open a folder that is saved into at the same time.
 SAVES_MEANWHILE = 5
@@ -27,6 +31,9 @@ SAVES_MEANWHILE = 5
 INSTEAD_OF_TENSORS = {
     ADAPTERS: "holds adapters of LoRA without a model. Load the base weights, then "
     "kerasvit.load_adapters(model, its path or address).",
+    "model.weights.json": "holds shards of keras-hub, which are not read. Save it "
+    "again without: keras_hub.models.Backbone.from_preset(its path)"
+    '.save_to_preset("one", max_shard_size=100).',
 }
 
 
@@ -74,6 +81,41 @@ class Shards:
         return hashlib.sha256(self.path.read_bytes()).hexdigest()
 
 
+class Preset:
+    """The arrays in a folder of keras-hub, with `Reader`'s interface.
+
+    Args:
+        path: Path of the arrays of the backbone; the names of those of a task in the
+            same folder begin with "task/".
+
+    Raises:
+        CheckpointError: A file is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._readers = {"": Reader(path)}
+        if (task := path.with_name(_TASK)).is_file():
+            self._readers["task/"] = Reader(task)
+        self._places = {
+            start + name: (reader, name)
+            for start, reader in self._readers.items()
+            for name in reader.shapes
+        }
+        self.shapes = {
+            full: reader.shapes[name] for full, (reader, name) in self._places.items()
+        }
+        self.states = {"": list(self.shapes)}
+        self.objects: dict[str, dict[str, str]] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        reader, inside = self._places[name]
+        return reader[inside]
+
+    def sha256(self) -> str:
+        """Returns the SHA-256 of the arrays of the backbone in hex."""
+        return self._readers[""].sha256()
+
+
 def shard_files(path: Path) -> list[str]:
     """Returns the names of the files that an index lists.
 
@@ -111,7 +153,7 @@ def found_weights(folder: Path) -> Path | None:
 
     Files of safetensors come before those of `torch.save` and of TensorFlow.
     """
-    names = (TENSORS, INDEX, PICKLED, PICKLED_INDEX, TENSORFLOW)
+    names = (TENSORS, INDEX, PICKLED, PICKLED_INDEX, TENSORFLOW, PRESET)
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
@@ -159,16 +201,17 @@ def _without_tensors(folder: Path) -> str:
     )
 
 
-def open_pair(path: Path) -> tuple[dict[str, Any], Reader | Shards]:
+def open_pair(path: Path) -> tuple[dict[str, Any], Reader | Shards | Preset]:
     """Returns (content of config.json, reader) of a file of tensors or an index.
 
-    Files of `.npz` have no config.json.
+    Files of `.npz` have no config.json. For a preset of keras-hub, the content has the
+    other files of settings, too: `task` and `image_converter`.
 
     If another process saves into the folder at the same time, both files come from one
     save. The exception is a short interval during a save, in which the hash in
     config.json differs from that of the tensors.
     """
-    read = Shards if path.name in SHARDS else Reader
+    read = Shards if path.name in SHARDS else Preset if path.name == PRESET else Reader
     if path.suffix == ".npz":
         return {}, Reader(path)
     beside = path.parent / CONFIG
@@ -177,6 +220,9 @@ def open_pair(path: Path) -> tuple[dict[str, Any], Reader | Shards]:
         config, reader = read_json(beside), read(path)
         if stamp(beside) == before:
             break
+    if path.name == PRESET and config:
+        settings = (path.with_name(name) for name in _SETTINGS)
+        config |= {each.stem: read_json(each) for each in settings}
     if not config and (former := former_save(path.parent)):
         raise CheckpointError(f"{path} has no config.json beside it.{former}")
     return config, reader

@@ -10,10 +10,12 @@ from typing import Any
 
 from kerasvit.checkpoints import (
     ADAPTERS,
+    BESIDE_PRESET,
     INDEX,
     INSTEAD_OF_TENSORS,
     PICKLED,
     PICKLED_INDEX,
+    PRESET,
     SHARDS,
     TENSORFLOW,
     CheckpointError,
@@ -40,7 +42,7 @@ log = logging.getLogger("kerasvit")
 
 TENSORS, CONFIG, PAGE = "model.safetensors", "config.json", "README.md"
 # Of repositories without the first.
-_OTHER_TENSORS = (INDEX, PICKLED, PICKLED_INDEX, TENSORFLOW)
+_OTHER_TENSORS = (INDEX, PICKLED, PICKLED_INDEX, TENSORFLOW, PRESET)
 
 
 class DownloadError(CheckpointError):
@@ -144,6 +146,8 @@ def fetch_repository(
     files.revision = tensors.parent.name  # so that all files come from one commit
     for shard in shard_files(tensors) if tensors.name in SHARDS else ():
         files.get(shard)
+    for name in BESIDE_PRESET if tensors.name == PRESET else ():
+        files.find(name)
     config = read_json(files.get(CONFIG))
     if "model_type" in config:  # a model of transformers
         files.find("preprocessor_config.json")
@@ -282,7 +286,7 @@ class HubFiles:
         if path.is_symlink():
             # Follow one link only: further links may be named by another kind of hash.
             name = Path(os.readlink(path)).name
-        elif path.suffix in (".safetensors", ".bin") and not self._offline:
+        elif path.suffix in (".safetensors", ".bin", ".h5") and not self._offline:
             name = self._etag(path)  # no links, as on Windows
         if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", name):
             return name

@@ -28,6 +28,8 @@ def stated_transform(description: Description, stated: Statement) -> Preprocessi
             return Preprocessing.from_config(stated.settings)
         if stated.form == "timm":
             return Preprocessing.from_timm(stated.settings)
+        if stated.form == "keras_hub":
+            return Preprocessing.from_keras_hub(stated.settings)
         return Preprocessing.from_transformers(stated.settings, stated.model_type)
     except ValueError as error:
         saved = description.saved

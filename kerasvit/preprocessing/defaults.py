@@ -40,6 +40,13 @@ ORIGINS: dict[str, dict[str, Any]] = {  # by `Source.code_base`
         "kernel": "bilinear",
         **IMAGENET,
     },
+    # layers/preprocessing/image_converter.py
+    "keras_hub": {
+        "crop": 1.0,
+        "mode": "center",
+        "kernel": "bilinear",
+        "antialias": False,
+    },
     "transformers": {"crop": 1.0, "mode": "squash", "kernel": "bilinear"},
     "kerasvit": {},  # the configuration contains all fields
 }

@@ -19,7 +19,7 @@ from kerasvit.arguments import (
 )
 from kerasvit.layers.resampling import resample_grid
 
-from . import transformers
+from . import keras_hub, transformers
 from .bands import read_bands
 from .defaults import IMAGENET, KERNELS, ORIGINS
 from .images import read_image
@@ -272,6 +272,12 @@ class Preprocessing:
         """
         config = _json_object("A preprocessor config", config)
         return cls(**transformers.fields(config, model_type))
+
+    @classmethod
+    def from_keras_hub(cls, config: dict[str, Any]) -> "Preprocessing":
+        """Reads an `image_converter.json` of keras-hub."""
+        config = _json_object("An image converter", config)
+        return cls(**keras_hub.fields(_json_object("Its config", config.get("config"))))
 
 
 def _resized_by_pillow(

@@ -9,6 +9,7 @@ import pytest
 from kerasvit.checkpoints import CheckpointError
 from kerasvit.checkpoints.config import Config, Shapes
 from kerasvit.checkpoints.description import Description
+from kerasvit.checkpoints.model_files import PRESET, open_pair
 from kerasvit.checkpoints.reader import Reader
 from kerasvit.checkpoints.sources import SOURCES, source_of
 from kerasvit.checkpoints.sources.how_do_vits_work import AuthorsPreActResNet
@@ -23,7 +24,9 @@ pytestmark = [on_last_backend, pytest.mark.slow]
 GOLDEN = Path(__file__).parents[1] / "golden"
 FILES = sorted(
     path
-    for pattern in ("models/*/checkpoint.npz", "**/model.safetensors")
+    for pattern in (
+        *("models/*/checkpoint.npz", "**/model.safetensors", "**/model.weights.h5"),
+    )
     for path in GOLDEN.glob(pattern)
 )
 VALUES = [
@@ -40,7 +43,16 @@ VALUES = [
         {"9" * 5000: 1},
     ),
 ]
-PARTS = ("model_args", "pretrained_cfg", "id2label", "label_names", "kerasvit", "base")
+PARTS = (
+    "config",
+    "task",
+    "model_args",
+    "pretrained_cfg",
+    "id2label",
+    "label_names",
+    "kerasvit",
+    "base",
+)
 
 # timm's configurations of each builder, with all settings of the computation.
 _TIMM = {
@@ -86,6 +98,8 @@ def read(path):
     if path.suffix == ".safetensors" and beside.exists():
         config = json.loads(beside.read_text())
     reader = Reader(path)
+    if path.name == PRESET:
+        config, reader = open_pair(path)
     inner = model_names(reader, None, lambda names: source_of(names, Config(config)))
     found = {name: reader.shapes[full] for full, name in inner.items()}
     source = source_of(found, Config(config))

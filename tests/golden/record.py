@@ -1,4 +1,4 @@
-"""Records golden cases of torch models, such as timm's and transformers'."""
+"""Records golden cases of torch models, such as timm's, and of keras-hub's."""
 
 import copy
 import json
@@ -45,9 +45,76 @@ def record(model, name, *, inside, image_size, root=ROOT, **entry):
     np.save(root / files["input"], images.permute(0, 2, 3, 1).numpy())
     expected = {f"{quantity}_f64": array for quantity, array in found.items()}
     np.savez_compressed(root / files["expected"], **expected)
+    _enter(root, name, {**entry, "files": files})
+
+
+def record_preset(model, name, *, blocks, root=ROOT, **entry):
+    """Writes a folder of keras-hub as a case, as `record` does.
+
+    The files are those of `save_to_preset`. The activations are recorded in float64, so
+    that the backend must have it: TensorFlow or PyTorch.
+
+    Args:
+        model: Backbone of keras-hub, or an image classifier without a preprocessor but
+            perhaps with an image converter.
+        name: Of the case.
+        blocks: Function of a backbone, which returns the list of its blocks.
+        root: Folder that contains `manifest.json`.
+        **entry: The rest of the entry, as for `record`.
+    """
+    import keras
+    import keras_hub
+
+    rng = np.random.default_rng(0)
+    for variable in model.weights:
+        variable.assign(rng.normal(scale=0.2, size=variable.shape))
+    folder = root / "models" / name
+    model.save_to_preset(str(folder))
+    for unused in ("metadata.json", "preprocessor.json"):
+        (folder / unused).unlink(missing_ok=True)
+    images = rng.normal(size=(2, *_shape(model)[1:])).astype("float32")
+    is_task = hasattr(model, "backbone")
+    kind = keras_hub.models.ImageClassifier if is_task else keras_hub.models.Backbone
+    exact = kind.from_preset(str(folder), dtype="float64")
+    found = {}
+    for i, block in enumerate(blocks(exact.backbone if is_task else exact)):
+        block.call = partial(_kept, found, f"block{i}", block.call)
+    logits = keras.ops.convert_to_numpy(exact(_named(exact, images.astype("float64"))))
+    found["logits"] = logits if is_task else logits[:, 0]
+    np.save(folder / "input.npy", images)
+    expected = {f"{quantity}_f64": array for quantity, array in found.items()}
+    np.savez_compressed(folder / "expected.npz", **expected)
+    files = {"checkpoint": "model.weights.h5", "input": "input.npy"}
+    files["expected"] = "expected.npz"
+    files = {key: f"models/{name}/{file}" for key, file in files.items()}
+    _enter(root, name, {**entry, "files": files})
+
+
+def _shape(model):
+    [shape] = [tensor.shape for tensor in model.inputs]
+    return shape
+
+
+def _named(model, images):
+    """The images as the model takes them, perhaps in a dict."""
+    inputs = model.input
+    return {name: images for name in inputs} if isinstance(inputs, dict) else images
+
+
+def _kept(found, quantity, call, *arguments, **options):
+    import keras
+
+    output = call(*arguments, **options)
+    first = output[0] if isinstance(output, tuple) else output
+    found[quantity] = keras.ops.convert_to_numpy(first)
+    return output
+
+
+def _enter(root, name, entry):
+    """Writes the entry of `manifest.json`."""
     path = root / "manifest.json"
     manifest = json.loads(path.read_text())
-    manifest["cases"][name] = {**entry, "files": files}
+    manifest["cases"][name] = entry
     path.write_text(json.dumps(manifest, indent=1) + "\n")
 
 

@@ -87,6 +87,7 @@ FAMILIES = {
         "big_vision_npz": nothing,
         "timm_vit": _timm,
         "torchvision_vit": heads_of_timm,
+        "keras_hub_vit": nothing,
         **dict.fromkeys(("hf_vit", "hf_mae", "hf_dinov2"), _transformers),
         **dict.fromkeys(("hf_clip", "hf_siglip"), _transformers),
     }.items()
@@ -97,5 +98,5 @@ FAMILIES |= {
 }
 FAMILIES |= {
     kind: Family(RotaryVisionTransformer, nothing, _tap, _layout)
-    for kind in ("timm_eva", "hf_dinov3")
+    for kind in ("timm_eva", "hf_dinov3", "keras_hub_dinov3")
 }

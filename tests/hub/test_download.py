@@ -15,6 +15,7 @@ from kerasvit.hub import download
 from kerasvit.hub.download import DownloadError, fetch, fetch_repository, parse_address
 from kerasvit.hub.manifest import Entry
 from tests.checkpoints.torch_files import FILES as TORCH_FILES
+from tests.checkpoints.torch_files import GOLDEN
 
 from . import accidents
 from .local_hub import in_three_threads
@@ -386,6 +387,17 @@ def test_pickled_weights_from_the_hub_are_loaded(hub):
     hub.add("timm/old", {"pytorch_model.bin": pickled, "config.json": config})
     model = kerasvit.from_pretrained("hf://timm/old")
     assert model.record["base"] == {"source": "timm/old", "license": None}
+
+
+def test_presets_of_keras_hub_from_the_hub_are_loaded(hub):
+    files = {
+        path.name: path.read_bytes() for path in (GOLDEN / "keras_hub_vit").glob("*.*")
+    }
+    hub.add("keras/vit", files)
+    model = kerasvit.from_pretrained("hf://keras/vit")
+    assert model.output_shape == (None, 5)
+    assert model.record["base"] == {"source": "keras/vit", "license": None}
+    assert model.record["preprocessing"]["antialias"] is False
 
 
 def test_errors_name_the_endpoint(hub):

@@ -11,6 +11,7 @@ from .google_hybrid import GoogleHybrid
 from .google_mixer import GoogleMixer
 from .google_vit import GoogleViT
 from .how_do_vits_work import AuthorsAlterNet, AuthorsPreActResNet
+from .keras_hub import KerasHubDeiT, KerasHubDINOv3, KerasHubViT
 from .source import Source
 from .timm import TimmSource
 from .timm_beit import TimmBEiT
@@ -80,6 +81,9 @@ SOURCES: tuple[Source, ...] = (
     AuthorsPreActResNet(),
     TorchvisionViT(),
     TorchvisionSwin(),
+    KerasHubViT(),
+    KerasHubDeiT(),
+    KerasHubDINOv3(),
     TransformersSwin(),  # before the ViT, whose patches have the same names
     TransformersDinov2(),  # likewise
     TransformersDinov3(),
