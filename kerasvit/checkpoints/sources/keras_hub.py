@@ -200,7 +200,8 @@ class KerasHubDINOv3(KerasHubSource):
             for name in ("query", "key")
         )
         gated = f"{first}/mlp/gate_proj/vars/0" in shapes
-        built = {"use_value_bias": query, "use_proj_bias": True, "use_mlp_bias": True}
+        built: dict[str, Any] = {"use_proj_bias": True, "use_mlp_bias": True}
+        built["use_value_bias"] = query
         built["hidden_activation"] = "silu" if gated else "gelu"
         settings = self.settings(config, built)
         name = f"{self.start}/patch_embeddings/projection"
