@@ -106,7 +106,11 @@ def load(config: Config) -> candidates.Candidate:
     quantised = config.dtype in ("int8", "int4")
     keras.config.set_dtype_policy("float32" if quantised else config.dtype)
     found = candidates.load(
-        config.model, config.model_input, config.image_size, headless=True
+        config.model,
+        config.model_input,
+        config.image_size,
+        headless=True,
+        state=config.state,
     )
     model = found.model
     if None in model.inputs[0].shape[1:3]:

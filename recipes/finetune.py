@@ -19,6 +19,7 @@ from typing import ClassVar, Literal
 
 from command import command_line
 from command.options import OF_RULE
+from command.weights import Weights
 from presets import FINETUNE
 from training.settings import METHOD_SETTINGS, Common
 
@@ -46,7 +47,7 @@ class LoRA:
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Common, Head, LoRA):
+class Config(Common, Head, LoRA, Weights):
     """Fine-tunes a model with SAM. A preset's name may stand before the options."""
 
     # `defaults.py` chooses the settings that are None by the task, with reasons.
@@ -272,6 +273,7 @@ def build(asked: Config, label_names: list[str], size=None) -> keras.Model:
     options = {
         "num_classes": len(label_names),
         "image_size": size and (size[0], size[-1]),
+        "state": asked.state,
     }
     if variant is None:
         model = kerasvit.from_pretrained(asked.weights, **options)

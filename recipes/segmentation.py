@@ -124,7 +124,7 @@ def features(config: Config) -> kerasvit.FeatureModel:
     """Returns the model of the settings as a backbone that takes pixels to 255."""
     name = config.model or (None if config.weights else "small")
     size = config.image_size or ((48,) if name == "small" else ())
-    options = {"num_classes": 0, "include_preprocessing": True}
+    options = {"num_classes": 0, "include_preprocessing": True, "state": config.state}
     if size:
         options["image_size"] = size[0], size[-1]
     if name is None:

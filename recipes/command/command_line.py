@@ -187,6 +187,8 @@ def check(config) -> None:
             paths.check_header(data)
     if getattr(config, "weights", None) is not None:
         paths.check_weights(config.weights)
+    elif getattr(config, "state", None) is not None and hasattr(config, "weights"):
+        raise ValueError("`state` chooses a model in a file: give --weights, too.")
     if getattr(config, "teacher", None) is not None:
         paths.check_teacher(config.teacher)
 

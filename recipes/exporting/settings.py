@@ -14,11 +14,12 @@ from typing import Annotated, Literal
 
 import tyro
 from command import folder_lock, limits, names
+from command.weights import Weights
 from exporting import formats
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Weights):
     """Exports a model to the format of another runtime."""
 
     model: Annotated[str, tyro.conf.Positional]

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 from command import names
+from command.weights import Weights
 from reporting.sections import NAMES
 from scoring.settings import check_set
 from training.settings import AUGMENT
@@ -40,7 +41,7 @@ class Objective:
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Objective):
+class Config(Objective, Weights):
     """Measures one or two models and writes a page about what it found."""
 
     models: Annotated[tuple[str, ...], tyro.conf.Positional]

@@ -97,7 +97,7 @@ def load(config) -> list[Subject]:
     """
     image_set = sets.find(config.image_set)
     files = masks.find(config.masks, image_set.images) if config.masks else {}
-    found = candidates.load_all(config.models, config.model_input)
+    found = candidates.load_all(config.models, config.model_input, state=config.state)
     image_set = image_set.sample(config.images)
     matches = [accuracy.match_classes(image_set, each, "data") for each in found]
     known = [

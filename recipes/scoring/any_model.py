@@ -42,13 +42,16 @@ class Found:
     values: str
 
 
-def load(name: str, setting: str, values: str | None = None) -> Found:
+def load(
+    name: str, setting: str, values: str | None = None, state: str | None = None
+) -> Found:
     """Loads a model by its name.
 
     Args:
         name: As in the docstring of this file.
         setting: Option that gave the name, for messages.
         values: Key of `VALUES` for a .keras file whose model has no record.
+        state: Which of several models in a file of weights, as for `from_pretrained`.
 
     Raises:
         ValueError: There is no such model, it cannot be loaded, its inputs are not
@@ -60,14 +63,20 @@ def load(name: str, setting: str, values: str | None = None) -> Found:
             f"`{setting}_input` is for a .keras file. Leave it out: kerasvit and "
             f"keras.applications have the preprocessing of {name}."
         )
-    if callable(getattr(keras.applications, name, None)):
+    of_keras = callable(getattr(keras.applications, name, None))
+    if state and (is_file or of_keras):
+        raise ValueError(
+            "`state` chooses one of several models in a file of weights. Leave it out: "
+            f"{name} is one model."
+        )
+    if of_keras:
         model = _application(name, setting)
         _check_inputs(model, name, setting)
         return Found(model, _preprocessing_of(name), f"as {name}.preprocess_input")
     if is_file:
         model = _load_keras(Path(name).expanduser(), setting)
     else:
-        model = _load_kerasvit(name, setting)
+        model = _load_kerasvit(name, setting, state)
     _check_inputs(model, name, setting)
     if getattr(model, "adapters", None):
         kerasvit.merge_lora(model)
@@ -129,17 +138,17 @@ def _check_inputs(model, name, setting):
         )
 
 
-def _load_kerasvit(name: str, setting: str) -> keras.Model:
+def _load_kerasvit(name: str, setting: str, state: str | None) -> keras.Model:
     variant, _, tag = name.partition("/")
     if tag and variant in kerasvit.list_models() and not Path(name).exists():
-        return getattr(kerasvit, variant)(tag)
+        return getattr(kerasvit, variant)(tag, state=state)
     if "://" not in name and not Path(name).expanduser().exists():
         raise ValueError(
             f"`{setting}`: there is no file or folder {name} (working directory: "
             f"{Path.cwd()}), and no class of that name in keras.applications. Public "
             "weights are named as ViTB16/sam."
         )
-    return kerasvit.from_pretrained(name)
+    return kerasvit.from_pretrained(name, state=state)
 
 
 def _application(name: str, setting: str) -> keras.Model:

@@ -61,6 +61,7 @@ def load_all(
     values: str | None = None,
     image_size: Sequence[int] | None = None,
     headless: bool = False,
+    state: str | None = None,
 ) -> list[Candidate]:
     """Loads several models; those whose short names are equal keep their whole names.
 
@@ -72,7 +73,7 @@ def load_all(
     # Models of kerasvit beside .keras files have their own preprocessing.
     files = [name for name in names if name.endswith(".keras")] or names
     found = [
-        load(name, values if name in files else None, image_size, headless)
+        load(name, values if name in files else None, image_size, headless, state)
         for name in names
     ]
     for name, each in zip(names, found, strict=True):
@@ -90,6 +91,7 @@ def load(
     values: str | None = None,
     image_size: Sequence[int] | None = None,
     headless: bool = False,
+    state: str | None = None,
 ) -> Candidate:
     """Loads a model by a name of `any_model.py`, or a run of a training recipe.
 
@@ -98,11 +100,12 @@ def load(
         values: As for `any_model.load`.
         image_size: Pixels, height first, or of a square; None: the model's.
         headless: Whether a model may have no classes, for its features.
+        state: As for `any_model.load`.
 
     Raises:
         ValueError: There is no such model, or it returns no logits of classes.
     """
-    found = any_model.load(weights_of(name), "model", values)
+    found = any_model.load(weights_of(name), "model", values, state)
     model = found.model
     if image_size is not None:
         if getattr(model, "record", None) is None:

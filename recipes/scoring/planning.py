@@ -56,6 +56,7 @@ def plan(devices: Devices, config, store: results.Store) -> Plan:
             config.model_input,
             config.image_size,
             headless=not needs_head,
+            state=config.state,
         )
     names = _names({**found, **groups})
     found, groups = (

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 from command import names
+from command.weights import Weights
 from scoring import catalogue
 from scoring.catalogue import ALIASES, CORRUPTED, SETS, find
 from scoring.vtab import catalogue as vtab
@@ -48,7 +49,7 @@ class Feature:
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Corruption, Feature):
+class Config(Corruption, Feature, Weights):
     """Scores models on data sets, as the papers do."""
 
     models: Annotated[tuple[str, ...], tyro.conf.Positional]

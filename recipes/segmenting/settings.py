@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 import tyro
+from command.weights import Weights
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Weights):
     """Trains a linear segmentation head on the features of a model."""
 
     folder: Annotated[str | None, tyro.conf.arg(name="data")] = None

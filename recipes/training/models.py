@@ -48,9 +48,9 @@ def check_weights(config, small: dict) -> None:
     log.setLevel(logging.ERROR)  # `build` logs the same messages again
     try:
         if variant:
-            variant.preprocessing(config.weights)
+            variant.preprocessing(config.weights, state=config.state)
         else:
-            kerasvit.from_pretrained(config.weights)
+            kerasvit.from_pretrained(config.weights, state=config.state)
     finally:
         log.setLevel(level)
 

@@ -107,6 +107,7 @@ def learner(candidate: candidates.Candidate, name: str, config) -> Callable:
     def learn(predict, images, test):
         settings = finetune.Config(
             **weights,
+            state=config.state,
             dataset=images.task.set,
             rule="hyperrule",
             image_size=config.image_size,
