@@ -29,8 +29,8 @@ from .model_files import TENSORFLOW as TENSORFLOW
 from .model_files import found_weights as found_weights
 from .model_files import shard_files as shard_files
 from .open_file import stamp as stamp
+from .other_forms import REFUSED as REFUSED
 from .reader import READ as READ
-from .reader import REFUSED as REFUSED
 from .reader import CheckpointError as CheckpointError
 from .reader import printable as printable
 from .sources import CODE_BASES as CODE_BASES

@@ -118,14 +118,18 @@ class Checkpoint:
         source = source_of(names, self.config)
         if source:
             return source
-        some = ", ".join(
-            f"{printable(name):.200}" for name in [*self._reader.shapes][:5]
-        )
+        names = [*self._reader.shapes]
+        some = ", ".join(f"{printable(name):.200}" for name in names[:5])
         if name := self.config.text("class_name"):
             raise CheckpointError(
                 f"it holds a {name:.200}. Of keras-hub, kerasvit opens ViTBackbone, "
                 "DeiTBackbone and DINOV3Backbone. Open it with keras-hub: "
-                "keras_hub.models.Backbone.from_preset(folder)."
+                f"keras_hub.models.Backbone.from_preset({str(self.path.parent)!r})."
+            )
+        if names and all(name.startswith("model_weights/") for name in names):
+            raise CheckpointError(
+                "it is a whole model of Keras, which is not read. Open it with "
+                f"keras.models.load_model({str(self.path)!r}), after `import kerasvit`."
             )
         if self.path.suffix == ".h5":
             raise CheckpointError(

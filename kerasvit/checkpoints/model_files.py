@@ -11,7 +11,8 @@ from .adapter_file import ADAPTERS
 from .config import read_json
 from .folder import CONFIG, TENSORS, former_save
 from .open_file import MAX_TENSORS, CheckpointError, printable, stamp
-from .reader import REFUSED, TORCH, Reader, instead_of
+from .other_forms import form_of_folder
+from .reader import TORCH, Reader
 
 PICKLED = "pytorch_model.bin"  # of timm and transformers, by torch.save
 TENSORFLOW = "tf_model.h5"  # of transformers up to version 4
@@ -93,6 +94,7 @@ class Preset:
     """
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._readers = {"": Reader(path)}
         if (task := path.with_name(_TASK)).is_file():
             self._readers["task/"] = Reader(task)
@@ -186,10 +188,8 @@ def _without_tensors(folder: Path) -> str:
             f"has no {TENSORS}, but {', '.join(other[:3])}. Pass the path of the file "
             "with the weights."
         )
-    for name in names:
-        if (suffix := Path(name).suffix) in REFUSED:
-            what, instead = REFUSED[suffix], instead_of(Path(name))
-            return f"holds {name}, {what}, which is not read. {instead}"
+    if known := form_of_folder(folder, names):
+        return known
     stopped = (
         " Its config.json may be of a save that was stopped: then save again."
         if "kerasvit" in read_json(folder / CONFIG)

@@ -14,13 +14,13 @@ import numpy as np
 from .h5_file import SIGNATURE, open_h5
 from .open_file import MAX_HEADER, MAX_TENSORS, CheckpointError, Content, OpenFile
 from .open_file import printable as printable
+from .other_forms import check_form, check_members
 from .tensorflow_file import of_tensorflow
 from .torch_file import TorchFile, has_pickle, open_older, open_zip
 
 # Ends of the names of files of `torch.save`, also as in "model.pth.tar".
 TORCH = (".pth", ".pt", ".bin", ".ckpt", ".tar", ".pkl")
 READ = (".safetensors", ".npz", ".h5", *TORCH)
-REFUSED = {".keras": "a Keras archive", ".msgpack": "a Flax archive"}
 
 # Limit for one array in an .npz. NumPy has the same limit but reads the header first.
 MAX_NPY_HEADER = 10_000
@@ -121,22 +121,15 @@ class Reader:
 
 def _start_of(path: Path) -> bytes:
     """Returns the first bytes of a file that may be read."""
+    start = check_form(path)
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
         raise CheckpointError(f"{path} {what}. Give a .safetensors, .npz or .pth file.")
-    if path.suffix in REFUSED:
-        raise CheckpointError(
-            f"{path} is {REFUSED[path.suffix]}, which is not read. {instead_of(path)}"
-        )
     if path.suffix not in READ:
         raise CheckpointError(
             f"{path} must end in {', '.join(READ)}. Received: {path.suffix!r}."
         )
-    try:
-        with path.open("rb") as file:
-            return file.read(512)
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
+    return start
 
 
 def _opener(path: Path, start: bytes) -> Callable[[OpenFile], Content]:
@@ -168,13 +161,6 @@ def _opener(path: Path, start: bytes) -> Callable[[OpenFile], Content]:
     return _open_archive if path.suffix == ".npz" else _open_safetensors
 
 
-def instead_of(path: Path) -> str:
-    """Returns what to do with a file that is not read, by its name."""
-    if path.suffix == ".keras":
-        return "Load it with keras.models.load_model(path), after `import kerasvit`."
-    return "Give the .safetensors, .npz or .pth file of the same weights."
-
-
 def _damaged(
     opened: OpenFile, error: Exception, name: str | None = None
 ) -> CheckpointError:
@@ -187,6 +173,7 @@ def _damaged(
 
 def _open_archive(opened: OpenFile) -> Content:
     archive = zipfile.ZipFile(opened.file)
+    check_members(opened.path, archive.namelist())
     if opened.path.suffix == ".npz" and not has_pickle(archive):
         return _open_npz(opened, archive)
     return _of_torch(opened, open_zip(opened, archive))

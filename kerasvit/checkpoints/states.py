@@ -28,6 +28,9 @@ class States(Protocol):
     """The part of `Reader` that this module uses."""
 
     @property
+    def path(self) -> object: ...
+
+    @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]: ...
 
     @property
@@ -74,11 +77,24 @@ def model_names(file: States, state: str | None, is_known: IsKnown) -> dict[str,
             raise CheckpointError(
                 f"it holds {kind:.200} at {name:.200}, beside the tensors of a model. "
                 "Only tensors of real numbers are read, and no other object is made. "
-                "Save the model again without it: torch.save(model.state_dict(), path)."
+                f"{_save_again(file, key, kind)}"
             )
     if not is_model(names.values()) and (parts := _known_parts(names, is_model)):
         raise CheckpointError(_choice(file, parts, "it holds more than one model"))
     return names
+
+
+def _save_again(file: States, key: str, kind: str) -> str:
+    """Returns what to do with a state that holds an object of another class."""
+    if not kind.startswith("numpy."):
+        return "Save the model again without it: torch.save(model.state_dict(), path)."
+    state = "".join(f"[{part!r}]" for part in key.split(".") if part)
+    return (
+        "If you trust the file, make tensors of its arrays: import torch; state = "
+        f"torch.load({str(file.path)!r}, weights_only=False){state}; "
+        "torch.save({k: torch.as_tensor(v) for k, v in state.items() "
+        'if hasattr(v, "shape")}, "weights.pth")'
+    )
 
 
 def _chosen(file: States, state: str, known: list[str]) -> tuple[str, list[str]]:

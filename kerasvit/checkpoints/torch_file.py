@@ -136,11 +136,10 @@ def open_zip(opened: OpenFile, archive: zipfile.ZipFile) -> TorchFile:
         Exception: It is damaged.
     """
     members = _Members(opened, archive)
-    if not members.top or members.has("constants.pkl"):
-        what = "of TorchScript" if members.top else "without a data.pkl"
+    if not members.top:
         raise CheckpointError(
-            f"{opened.path} is a zip archive {what}, which is not read. In PyTorch, "
-            f"{_HOW_TO_SAVE}."
+            f"{opened.path} is a zip archive without a data.pkl, which is not read. In "
+            f"PyTorch, {_HOW_TO_SAVE}."
         )
     pickle = io.BytesIO(members.content("data.pkl", MAX_PICKLE))
     storages: dict[str, Storage] = {}
