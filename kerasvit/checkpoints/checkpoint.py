@@ -126,11 +126,6 @@ class Checkpoint:
                 "DeiTBackbone and DINOV3Backbone. Open it with keras-hub: "
                 f"keras_hub.models.Backbone.from_preset({str(self.path.parent)!r})."
             )
-        if names and all(name.startswith("model_weights/") for name in names):
-            raise CheckpointError(
-                "it is a whole model of Keras, which is not read. Open it with "
-                f"keras.models.load_model({str(self.path)!r}), after `import kerasvit`."
-            )
         if self.path.suffix == ".h5":
             raise CheckpointError(
                 f"the names of its arrays belong to no known code base: {some}, … If "

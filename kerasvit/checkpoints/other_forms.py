@@ -13,7 +13,8 @@ _ORIGINAL = "Its weights are changed: give the file from which it was converted.
 # (what it is, what to do); FILE, FOLDER and PREFIX stand for paths.
 _KERAS = (
     "a model of Keras",
-    "Open it with keras.models.load_model(FILE), after `import kerasvit`.",
+    "Open it with keras.models.load_model(FILE, compile=False), after "
+    "`import kerasvit`.",
 )
 _FLAX = (
     "weights of Flax in msgpack",
@@ -121,11 +122,12 @@ def check_members(path: Path, names: Collection[str]) -> None:
     """Raises a `CheckpointError` for an archive of a form that is not read.
 
     Args:
-        path: Path of the archive.
-        names: Names of its members.
+        path: Path of the archive, or of an HDF5 file.
+        names: Names of its members, or arrays.
     """
     inside = {name.partition("/")[2] for name in names}
-    if {"config.json", "model.weights.h5"} <= set(names):
+    whole = any(name.startswith("model_weights/") for name in names)  # of HDF5
+    if whole or {"config.json", "model.weights.h5"} <= set(names):
         raise _refusal(path, _KERAS)
     if "archive_format" in inside:
         raise _refusal(path, _EXPORTED)

@@ -193,7 +193,9 @@ def _of_torch(opened: OpenFile, file: TorchFile) -> Content:
 
 
 def _open_h5(opened: OpenFile) -> Content:
-    return of_tensorflow(open_h5(opened))
+    content = open_h5(opened)
+    check_members(opened.path, content.shapes)
+    return of_tensorflow(content)
 
 
 def _open_npz(opened: OpenFile, archive: zipfile.ZipFile) -> Content:

@@ -119,6 +119,7 @@ def test_torchscript_and_torch_export(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["x.keras", "renamed.pth", "whole.h5"])
 def test_whole_models_of_keras(name, tmp_path):
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    model.compile("adam", "mse")
     kind = ".h5" if name.endswith(".h5") else ".keras"
     model.save(tmp_path / f"x{kind}")
     if name != f"x{kind}":
