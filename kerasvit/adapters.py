@@ -1,9 +1,10 @@
 """Attaches LoRA's adapters to a model, freezes its other weights, and merges them.
 
 The attribute `adapters` of a model with adapters is a JSON object: `rank` and `alpha`
-of all adapters; `layers`, the paths of the dense layers that have one; `trained`, the
-paths of other layers that are trained; and `frozen`, the paths of layers and variables
-that were not trainable before.
+of the adapters; `ranks` and `alphas`, {path of a layer: value} where they are others;
+`layers`, the paths of the dense layers that have one; `trained`, the paths of other
+layers and variables that are trained; and `frozen`, the paths of layers and variables
+that were not trainable before. `ranks` and `alphas` may be missing.
 """
 
 from typing import Any
@@ -37,16 +38,18 @@ def attach(model: keras.Model, settings: dict[str, Any]) -> None:
 
     Args:
         model: Built model with the attribute `adapters`.
-        settings: `rank`, `alpha`, `layers` and `trained` as in the module's docstring;
-            and `frozen` of a model whose layers are frozen already.
+        settings: Those of the module's docstring; `frozen` of a model whose layers are
+            frozen already.
 
     Raises:
         ValueError: The model has no layer of this path.
     """
     everything = {_path(layer): layer for layer in layers_in(model)}
+    variables = {variable.path: variable for variable in model.weights}
     dense, trained = dense_layers(model), set(settings["trained"])
     missing = [path for path in settings["layers"] if path not in dense]
-    if missing := [*missing, *sorted(trained - everything.keys())]:
+    missing += sorted(trained - everything.keys() - variables.keys())
+    if missing:
         raise ValueError(
             f"The model {model.name} has no layers {', '.join(missing[:5])}, which its "
             "adapters belong to."
@@ -55,21 +58,31 @@ def attach(model: keras.Model, settings: dict[str, Any]) -> None:
     fixed = [v for v in model.weights if not v.trainable]
     _set_trainable(model, True)
     frozen += [v.path for v in fixed if v.trainable]
-    kept = {id(w) for path in trained for w in everything[path].trainable_weights}
+    kept = {id(variables[path]) for path in trained & variables.keys()}
+    for path in trained & everything.keys():
+        kept |= {id(weight) for weight in everything[path].trainable_weights}
     for path in settings["layers"]:
         layer = dense[path]
         if not layer.lora_enabled:  # Keras itself restores it in layers of the graph
-            layer.enable_lora(settings["rank"], lora_alpha=settings["alpha"])
+            rank, alpha = rank_and_alpha(settings, path)
+            layer.enable_lora(rank, lora_alpha=alpha)
         kept |= {id(getattr(layer, name)) for name in FACTORS}
+    around = {path.rpartition("/")[0] for path in trained}  # layers of variables
     for path, layer in everything.items():
         single = layer.weights and not layers_in(layer, include_self=False)
-        if single and path not in (*trained, *settings["layers"]):
+        if single and path not in {*trained, *settings["layers"], *around}:
             layer.trainable = False
     for variable in model.weights:
         if id(variable) not in kept:
             variable.trainable = False
     model.adapters = {"frozen": frozen, **settings}
     variables_changed(model)
+
+
+def rank_and_alpha(settings: dict[str, Any], path: str) -> tuple[int, float]:
+    """Returns rank and alpha of the adapter of a layer, from settings of a model."""
+    ranks, alphas = settings.get("ranks", {}), settings.get("alphas", {})
+    return ranks.get(path, settings["rank"]), alphas.get(path, settings["alpha"])
 
 
 @alone
@@ -139,6 +152,7 @@ def trained_weights(model: keras.Model) -> list[keras.Variable]:
         for variable in model.weights
         if variable.trainable
         or variable.name in FACTORS
+        or variable.path in trained
         or variable.path.rpartition("/")[0] in trained
     ]
 

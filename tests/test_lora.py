@@ -5,9 +5,12 @@ import json
 import keras
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import kerasvit
+from kerasvit.adapters import attach
 from kerasvit.checkpoints import CheckpointError, write_tensors
+from kerasvit.checkpoints.reader import Reader
 from tests.contract import to_numpy
 from tests.models.tiny import TINY, tiny
 from tests.once import mainly_on_last, on_last_backend
@@ -16,7 +19,7 @@ X = np.random.default_rng(2).normal(size=(6, 16, 16, 3)).astype("float32")
 Y = np.array([0, 1, 2, 0, 1, 2])
 PATTERN = {"MLPMixer": "mixing"}  # other families have attention
 FAMILIES = [name for name in TINY if name not in ("PreActResNet", "BigTransfer")]
-QUERY = "encoder_block_0/attention/query"
+QUERY, NORM = "encoder_block_0/attention/query", "encoder_norm/beta"
 
 
 def arrays(model):
@@ -215,6 +218,48 @@ def test_predictions_that_were_compiled_before_see_adapters():
     np.testing.assert_allclose(model.predict(X, verbose=0), adapted, rtol=0, atol=1e-5)
 
 
+def test_layers_of_other_ranks_and_alphas_and_single_variables(tmp_path):
+    model, key = tiny("VisionTransformer"), "encoder_block_0/attention/key"
+    settings = {"rank": 3, "alpha": 6.0, "ranks": {QUERY: 2}, "alphas": {QUERY: 5.0}}
+    paths = {"layers": [QUERY, key], "trained": ["head", f"{QUERY}/bias"]}
+    attach(model, settings | paths | {"trained": [*paths["trained"], NORM]})
+    random(model)
+    attention = model.get_layer("encoder_block_0").attention
+    assert (attention.query.lora_rank, attention.query.lora_alpha) == (2, 5)
+    assert (attention.key.lora_rank, attention.key.lora_alpha) == (3, 6)
+    trained = {v.path for v in model.trainable_weights}
+    factors = {f"{p}/lora_kernel_{x}" for p in (QUERY, key) for x in "ab"}
+    assert trained == {*factors, "head/kernel", "head/bias", f"{QUERY}/bias", NORM}
+    base = tiny("VisionTransformer")
+    path = kerasvit.save_adapters(model, tmp_path / "adapters.safetensors")
+    kerasvit.load_adapters(base, path)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    for other in (base, loaded, keras.models.clone_model(model)):
+        assert {v.path for v in other.trainable_weights} == trained
+        assert {**other.adapters, "frozen": []} == {**model.adapters, "frozen": []}
+    for other in (base, loaded):
+        np.testing.assert_array_equal(outputs(other), outputs(model))
+    expected, fresh = outputs(model), tiny("VisionTransformer")
+    kerasvit.merge_lora(model)
+    np.testing.assert_allclose(outputs(model), expected, rtol=0, atol=1e-5)
+    assert len(model.trainable_weights) == len(fresh.trainable_weights)
+
+
+@on_last_backend
+def test_a_damaged_tensor_leaves_the_model_as_it_was(tmp_path):
+    model, base = random(add(tiny("VisionTransformer"))), tiny("VisionTransformer")
+    path = kerasvit.save_adapters(model, tmp_path / "adapters.safetensors")
+    tensors, metadata = load_file(path), Reader(path).metadata
+    for name in tensors:
+        save_file(tensors | {name: tensors[name] * np.float32("nan")}, path, metadata)
+        before = arrays(base)
+        with pytest.raises(CheckpointError, match="NaN or infinite"):
+            kerasvit.load_adapters(base, path)
+        after = arrays(base)
+        assert all(np.array_equal(before[path], after[path]) for path in before)
+
+
 @pytest.mark.only_on("torch", reason="modules of PyTorch")
 def test_pytorch_sees_the_parameters_of_adapters():
     model = tiny("VisionTransformer")
@@ -350,7 +395,11 @@ def test_files_that_do_not_fit(tmp_path):
     [
         {"rank": 0},
         {"rank": "4"},
+        {"ranks": {QUERY: 0}},
+        {"alphas": {QUERY: "4"}},
+        {"alphas": []},
         {"alpha": float("inf")},
+        {"alpha": 10**400},
         {"layers": []},
         {"layers": [3]},
         {"trained": None},

@@ -2,6 +2,7 @@
 
 from .adapter_file import ADAPTERS as ADAPTERS
 from .adapter_file import AdapterFile as AdapterFile
+from .adapter_file import Adapters as Adapters
 from .adapter_file import adapter_bytes as adapter_bytes
 from .assign import assign as assign
 from .checkpoint import Checkpoint as Checkpoint

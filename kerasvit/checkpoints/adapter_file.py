@@ -8,22 +8,23 @@ recognise it. Here one file has everything.
 import hashlib
 import io
 import json
-import math
 import os
 from collections.abc import Collection
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import keras
 import numpy as np
 
-from .assign import Grids, assign
+from .assign import Grids, Tensors, assign
 from .folder import write_tensors
+from .key_map import KeyMap
 from .reader import CheckpointError, Reader
 from .sources import VARIABLE_PATHS
 
 ADAPTERS = "adapters.safetensors"  # name in a model folder; MLX uses it, too
-ADAPTERS_FORMAT = 1
+ADAPTERS_FORMAT = 2  # 1 has one rank and one alpha, and trains whole layers
 _KEY = "kerasvit_adapters"  # of the metadata
 _TYPES: dict[str, Any] = {
     "format_version": int, "rank": int, "alpha": (int, float), "layers": list,
@@ -39,8 +40,26 @@ def adapter_bytes(
     Args:
         model: Model with adapters.
         weights: Variables to write.
-        settings: `rank`, `alpha`, `layers` and `trained` of `kerasvit/adapters.py`, and
-            `builder`, the name of the model's builder; perhaps `label_names`.
+        settings: Those of `kerasvit/adapters.py` without `frozen`, and `builder`, the
+            name of the model's builder; perhaps `label_names`.
+
+    Raises:
+        ValueError: A weight is not finite.
+    """
+    arrays = finite_arrays(weights)
+    kernels = _fingerprint(model, settings["layers"])
+    variables = {variable.path for variable in weights} & set(settings["trained"])
+    newer = variables or settings.get("ranks") or settings.get("alphas")
+    version = ADAPTERS_FORMAT if newer else 1
+    content = {**settings, "format_version": version, "kernels": kernels}
+    file = io.BytesIO()
+    outlines = {path: (str(array.dtype), array.shape) for path, array in arrays.items()}
+    write_tensors(file, outlines, arrays, {_KEY: json.dumps(content)})
+    return file.getvalue()
+
+
+def finite_arrays(weights: list[keras.Variable]) -> dict[str, np.ndarray]:
+    """Returns {path: array} of variables.
 
     Raises:
         ValueError: A weight is not finite.
@@ -55,12 +74,7 @@ def adapter_bytes(
                 f"{path} has weights that are not finite: the training diverged; use "
                 "earlier weights. Nothing was written."
             )
-    kernels = _fingerprint(model, settings["layers"])
-    content = {**settings, "format_version": ADAPTERS_FORMAT, "kernels": kernels}
-    file = io.BytesIO()
-    outlines = {path: (str(array.dtype), array.shape) for path, array in arrays.items()}
-    write_tensors(file, outlines, arrays, {_KEY: json.dumps(content)})
-    return file.getvalue()
+    return arrays
 
 
 def _fingerprint(model: keras.Model, layers: Collection[str]) -> dict[str, str]:
@@ -75,14 +89,74 @@ def _fingerprint(model: keras.Model, layers: Collection[str]) -> dict[str, str]:
     return {"dtype": " ".join(sorted(dtypes)), "sha256": digest.hexdigest()}
 
 
-class AdapterFile:
+class Adapters:
+    """Adapters in a file, which `load_file` adds to a model.
+
+    Args:
+        path: Path of the files, for messages.
+        settings: Those of `kerasvit/adapters.py` without `frozen`.
+        tensors: Tensors of the file.
+        key_map: `KeyMap` from their names to variable paths.
+
+    Attributes:
+        path, settings: The arguments.
+    """
+
+    def __init__(
+        self, path: Path, settings: dict[str, Any], tensors: Tensors, key_map: KeyMap
+    ) -> None:
+        self.path, self.settings = path, settings
+        self._tensors, self._key_map = tensors, key_map
+
+    @property
+    def names(self) -> set[str]:
+        """Paths of the variables in the file."""
+        found = filter(None, map(self._key_map.find, self._tensors.shapes))
+        return {path for paths, _ in found for path in paths}
+
+    def assign(
+        self,
+        model: keras.Model,
+        expected: list[keras.Variable],
+        *,
+        left_out: Collection[str] = (),
+        source_grids: Grids | None = None,
+        kernel: str | None = None,
+    ) -> None:
+        """Assigns the tensors to a model with these adapters.
+
+        Args:
+            model: Model with adapters.
+            expected: Variables that the file must have.
+            left_out, source_grids, kernel: As for `assign` of a checkpoint.
+
+        Raises:
+            CheckpointError: As for `assign` of a checkpoint.
+        """
+        for name in self._tensors.shapes:
+            self._tensors[name]  # raises if it is damaged, before the first is assigned
+        needed = {variable.path for variable in expected} | self.names
+        part: Any = SimpleNamespace(
+            layers=model.layers,
+            weights=[v for v in model.weights if v.path in needed],
+        )
+        assign(
+            part,
+            self._tensors,
+            self._key_map,
+            left_out=left_out,
+            source_grids=source_grids,
+            kernel=kernel,
+        )
+
+
+class AdapterFile(Adapters):
     """A file that `adapter_bytes` returned.
 
     Args:
         path: Path of the file.
 
     Attributes:
-        settings: `rank`, `alpha`, `layers` and `trained`.
         builder: Name of the builder of the model that the adapters belong to.
         label_names: Names of the classes that the head was trained for, or None.
 
@@ -91,13 +165,14 @@ class AdapterFile:
     """
 
     def __init__(self, path: str | os.PathLike) -> None:
-        self._reader = Reader(path)
-        self.path = self._reader.path
+        self._reader = reader = Reader(path)
+        self.path = reader.path
         content = self._content()
         self.builder, self._kernels = content["builder"], content["kernels"]
         self.label_names = content.get("label_names")
-        names = ("rank", "alpha", "layers", "trained")
-        self.settings = {name: content[name] for name in names}
+        names = ("rank", "alpha", "layers", "trained", "ranks", "alphas")
+        settings = {name: content[name] for name in names if name in content}
+        super().__init__(reader.path, settings, reader, VARIABLE_PATHS.key_map({}))
 
     def _content(self) -> dict[str, Any]:
         text = self._reader.metadata.get(_KEY)
@@ -126,21 +201,15 @@ class AdapterFile:
             paths = [*content["layers"], *content["trained"]]
             wrong += [] if all(isinstance(path, str) for path in paths) else ["layers"]
             wrong += [] if content["layers"] else ["layers"]
-            wrong += [] if content["rank"] > 0 else ["rank"]
             wrong += [] if _are_names(content.get("label_names")) else ["label_names"]
-            alpha = content["alpha"]
-            wrong += [] if math.isfinite(alpha) and alpha > 0 else ["alpha"]
+            wrong += [] if _are_sizes(content, "rank", int) else ["rank"]
+            wrong += [] if _are_sizes(content, "alpha", (int, float)) else ["alpha"]
         if wrong:
             raise CheckpointError(
                 f"{self.path} is damaged: its metadata have missing or wrong values of "
                 f"{', '.join(wrong)}. Save the adapters again."
             )
         return content
-
-    @property
-    def names(self) -> Collection[str]:
-        """Paths of the variables in the file."""
-        return self._reader.shapes.keys()
 
     def sha256(self) -> str:
         """Returns the SHA-256 of the file in hex."""
@@ -161,42 +230,18 @@ class AdapterFile:
                 "weights that the training began with."
             )
 
-    def assign(
-        self,
-        model: keras.Model,
-        expected: list[keras.Variable],
-        *,
-        left_out: Collection[str] = (),
-        source_grids: Grids | None = None,
-        kernel: str | None = None,
-    ) -> None:
-        """Assigns the tensors to a model with these adapters.
-
-        Args:
-            model: Model with adapters.
-            expected: Variables that the file must have.
-            left_out, source_grids, kernel: As for `assign` of a checkpoint.
-
-        Raises:
-            CheckpointError: As for `assign` of a checkpoint.
-        """
-        needed = {variable.path for variable in expected} | set(self.names)
-        part: Any = SimpleNamespace(
-            layers=model.layers,
-            weights=[v for v in model.weights if v.path in needed],
-        )
-        assign(
-            part,
-            self._reader,
-            VARIABLE_PATHS.key_map({}),
-            left_out=left_out,
-            source_grids=source_grids,
-            kernel=kernel,
-        )
-
 
 def _are_names(value: object) -> bool:
     """Returns whether a value is None or a list of names."""
     if value is None:
         return True
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _are_sizes(content: dict[str, Any], name: str, kind: Any) -> bool:
+    """Returns whether a number and those of layers that have others are positive."""
+    others = content.get(f"{name}s", {})
+    return isinstance(others, dict) and all(
+        isinstance(value, kind) and 0 < value < 2**31
+        for value in (content[name], *others.values())
+    )

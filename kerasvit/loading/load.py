@@ -12,13 +12,20 @@ from typing import Any
 import keras
 
 from kerasvit import checkpoints
-from kerasvit.adapters import attach, dense_layers, detach, trained_weights
+from kerasvit.adapters import (
+    attach,
+    dense_layers,
+    detach,
+    rank_and_alpha,
+    trained_weights,
+)
 from kerasvit.arguments import ArgumentError, integer
 from kerasvit.backend.keras_private import TooLargeError, built_with_zeros
 from kerasvit.backend.threads import alone
 from kerasvit.checkpoints import (
     ADAPTERS,
     AdapterFile,
+    Adapters,
     Checkpoint,
     CheckpointError,
     former_save,
@@ -330,7 +337,7 @@ def load_kept_adapters(
 @alone
 def load_file(
     model: keras.Model,
-    file: AdapterFile,
+    file: Adapters,
     *,
     left_out: Collection[str] = (),
     **options: Any,
@@ -339,9 +346,9 @@ def load_file(
 
     Args:
         model: `ImageModel` without adapters. It is unchanged if an error is raised.
-        file: `AdapterFile`.
+        file: `Adapters` in a file.
         left_out: Names of layers that keep their values.
-        options: Options of `AdapterFile.assign`.
+        options: Options of `Adapters.assign`.
 
     Raises:
         CheckpointError: The file belongs to a model of other layers or shapes.
@@ -349,12 +356,13 @@ def load_file(
     settings = dict(file.settings)
     settings["trained"] = [p for p in settings["trained"] if p not in left_out]
     layers = dense_layers(model)
-    sides = [min(layers[p].kernel.shape) for p in settings["layers"] if p in layers]
-    if settings["rank"] > min(sides, default=settings["rank"]):
-        raise CheckpointError(
-            f"{file.path} has adapters of rank {settings['rank']}, larger than a "
-            f"kernel of {model.name}. They belong to another model."
-        )
+    for path in settings["layers"]:
+        rank, _ = rank_and_alpha(settings, path)
+        if path in layers and rank > min(layers[path].kernel.shape):
+            raise CheckpointError(
+                f"{file.path} has adapters of rank {rank}, larger than a kernel of "
+                f"{model.name}. They belong to another model."
+            )
     try:
         attach(model, settings)
     except ValueError as error:
