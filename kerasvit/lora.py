@@ -8,18 +8,27 @@ from typing import Any
 
 import keras
 
-from .adapters import adapted_layers, attach, dense_layers, detach, trained_weights
+from .adapters import (
+    adapted_layers,
+    attach,
+    dense_layers,
+    detach,
+    trained_weights,
+)
 from .arguments import ArgumentError, integer, number
 from .backend.keras_private import layers_in
 from .checkpoints import (
     ADAPTERS,
+    PEFT_CONFIG,
+    PEFT_FILES,
     AdapterFile,
     CheckpointError,
+    PeftFolder,
     adapter_bytes,
     replace_file,
 )
 from .hub.access import check_for_hub, on_hub
-from .hub.download import HubFiles, parse_address
+from .hub.download import fetch_adapters
 from .loading.load import load_file
 from .loading.resolve import HEADS
 from .models import ImageModel
@@ -160,18 +169,27 @@ def load_adapters(
     The model then is as after `add_lora` and the training, with the names of the
     classes; `merge_lora` merges.
 
+    In folders of PEFT, the names of the modules may be those of timm or of transformers
+    4 or 5, for any weights of the same architecture: give the model those with which
+    the training began, which the folder does not identify. `rank_pattern`,
+    `alpha_pattern`, `use_rslora`, `bias` and `modules_to_save` are applied; dropout of
+    adapters, for training only, is not. Of a module for query, key and value, each of
+    the three layers here gets adapters with the same first factor.
+
     Args:
         model: `ImageModel` with the base weights and the number of classes with which
             the training began. It is unchanged if an error is raised.
         path: Path of a file that `save_adapters` wrote, or of a folder with an
-            adapters.safetensors; or "hf://user/repository[@revision]", to which
-            `push_to_hub` uploaded adapters.
+            adapters.safetensors; or of a folder of PEFT with an adapter_config.json,
+            and an adapter_model.safetensors or adapter_model.bin; or
+            "hf://user/repository[@revision]" with such files.
         token, cache_dir, endpoint, local_files_only: As for `from_pretrained`.
 
     Raises:
-        ValueError: The file cannot be read or downloaded, or the adapters belong to
+        ValueError: The files cannot be read or downloaded, or the adapters belong to
             another architecture, other shapes or classes, or other base weights
-            (`CheckpointError`); or the model has adapters.
+            (`CheckpointError`); or PEFT's adapters are of another method than LoRA; or
+            the model has adapters.
     """
     image_model = _image_model(model)
     if adapted_layers(image_model):
@@ -184,25 +202,48 @@ def load_adapters(
     access: dict[str, Any] = {"token": token, "cache_dir": cache_dir}
     access |= {"endpoint": endpoint, "local_files_only": local_files_only}
     check_for_hub(path, access)
-    if on_hub(path):
-        path = HubFiles(*parse_address(path), access).get(ADAPTERS)
-    file = AdapterFile(Path(path).expanduser())
-    builder = image_model.record["builder"]
+    where = fetch_adapters(path, access) if on_hub(path) else Path(path).expanduser()
+    if where.name in PEFT_FILES:
+        _load_from_peft(image_model, where.parent)
+    elif (where / PEFT_CONFIG).is_file():
+        _load_from_peft(image_model, where)
+    else:
+        file = where / ADAPTERS if where.is_dir() else where
+        _load_own(image_model, AdapterFile(file))
+
+
+def _load_own(model: Any, file: AdapterFile) -> None:
+    builder = model.record["builder"]
     if file.builder != builder:
         raise CheckpointError(
             f"{file.path} belongs to a {file.builder}. Received: the {builder} "
-            f"{image_model.name}."
+            f"{model.name}."
         )
-    names, classes = file.label_names, image_model.record["kwargs"]["num_classes"]
-    if names is not None and len(names) != classes:
-        raise CheckpointError(
-            f"{file.path} belongs to a model of {len(names)} classes. Build it with "
-            f"num_classes={len(names)}. Received: {image_model.name} of {classes}."
-        )
-    file.check_base(image_model)
-    load_file(image_model, file)
+    names = file.label_names
     if names is not None:
-        image_model.record["label_names"] = names
+        _check_classes(model, file.path, len(names))
+    file.check_base(model)
+    load_file(model, file)
+    if names is not None:
+        model.record["label_names"] = names
+
+
+def _load_from_peft(model: Any, folder: Path) -> None:
+    variables = [variable.path for variable in model.weights]
+    dense = dense_layers(model).keys() - set(HEADS)
+    file = PeftFolder(folder, model.record, variables, dense)
+    if file.num_classes is not None:
+        _check_classes(model, file.path, file.num_classes)
+    load_file(model, file)
+
+
+def _check_classes(model: Any, path: Path, classes: int) -> None:
+    """Raises a `CheckpointError` for a model with another number of classes."""
+    if classes != (own := model.record["kwargs"]["num_classes"]):
+        raise CheckpointError(
+            f"{path} belongs to a model of {classes} classes. Build it with "
+            f"num_classes={classes}. Received: {model.name} of {own}."
+        )
 
 
 def content_of_adapters(model: keras.Model) -> bytes:

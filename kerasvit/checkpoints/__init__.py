@@ -31,6 +31,11 @@ from .model_files import found_weights as found_weights
 from .model_files import shard_files as shard_files
 from .open_file import stamp as stamp
 from .other_forms import REFUSED as REFUSED
+from .peft_folder import PEFT_CONFIG as PEFT_CONFIG
+from .peft_folder import PEFT_FILES as PEFT_FILES
+from .peft_folder import PEFT_PICKLED as PEFT_PICKLED
+from .peft_folder import PEFT_TENSORS as PEFT_TENSORS
+from .peft_folder import PeftFolder as PeftFolder
 from .reader import READ as READ
 from .reader import CheckpointError as CheckpointError
 from .reader import printable as printable

@@ -12,6 +12,7 @@ from .config import read_json
 from .folder import CONFIG, TENSORS, former_save
 from .open_file import MAX_TENSORS, CheckpointError, printable, stamp
 from .other_forms import form_of_folder
+from .peft_folder import PEFT_CONFIG
 from .reader import TORCH, Reader
 
 PICKLED = "pytorch_model.bin"  # of timm and transformers, by torch.save
@@ -29,9 +30,11 @@ MAX_SHARDS = 100  # each is opened twice
 # Number of attempts to open a folder that is saved into at the same time.
 SAVES_MEANWHILE = 5
 # Files of models without a model.safetensors: {name: what it means}.
-INSTEAD_OF_TENSORS = {
-    ADAPTERS: "holds adapters of LoRA without a model. Load the base weights, then "
+INSTEAD_OF_TENSORS = dict.fromkeys(
+    (ADAPTERS, PEFT_CONFIG),
+    "holds adapters of LoRA without a model. Load the base weights, then "
     "kerasvit.load_adapters(model, its path or address).",
+) | {
     "model.weights.json": "holds shards of keras-hub, which are not read. Save it "
     "again without: keras_hub.models.Backbone.from_preset(its path)"
     '.save_to_preset("one", max_shard_size=100).',

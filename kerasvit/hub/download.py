@@ -13,6 +13,9 @@ from kerasvit.checkpoints import (
     BESIDE_PRESET,
     INDEX,
     INSTEAD_OF_TENSORS,
+    PEFT_CONFIG,
+    PEFT_PICKLED,
+    PEFT_TENSORS,
     PICKLED,
     PICKLED_INDEX,
     PRESET,
@@ -158,6 +161,31 @@ def fetch_repository(
     if pin is None:  # the catalogue states the licence
         files.find_page()
     return tensors.parent
+
+
+def fetch_adapters(address: str, access: dict[str, Any]) -> Path:
+    """Downloads the adapters in a repository, in kerasvit's form or PEFT's.
+
+    Args:
+        address: "hf://user/repository[@revision]".
+        access: As for `fetch_repository`.
+
+    Returns:
+        Path of the file of kerasvit, or of PEFT's file of settings.
+
+    Raises:
+        DownloadError: A file is not available, or its size or hash is wrong.
+    """
+    files = HubFiles(*parse_address(address), access)
+    if own := files.find(ADAPTERS):
+        return own
+    settings = files.find(PEFT_CONFIG)
+    if settings is None:
+        return files.get(ADAPTERS)  # raises
+    files.revision = settings.parent.name  # so that both files come from one commit
+    if files.find(PEFT_TENSORS) is None:
+        files.get(PEFT_PICKLED)
+    return settings
 
 
 def parse_address(address: str) -> tuple[str, str | None]:
