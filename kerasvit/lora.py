@@ -11,11 +11,13 @@ import keras
 from .adapters import (
     adapted_layers,
     attach,
+    base_weights,
     dense_layers,
     detach,
+    rank_and_alpha,
     trained_weights,
 )
-from .arguments import ArgumentError, integer, number
+from .arguments import ArgumentError, integer, number, one_of
 from .backend.keras_private import layers_in
 from .checkpoints import (
     ADAPTERS,
@@ -25,10 +27,13 @@ from .checkpoints import (
     CheckpointError,
     PeftFolder,
     adapter_bytes,
+    new_files,
+    peft_files,
     replace_file,
 )
 from .hub.access import check_for_hub, on_hub
 from .hub.download import fetch_adapters
+from .hub.writing import local_folder
 from .loading.load import load_file
 from .loading.resolve import HEADS
 from .models import ImageModel
@@ -125,25 +130,50 @@ def merge_lora(model: keras.Model) -> None:
     detach(_adapted(model), merge=True)
 
 
-def save_adapters(model: keras.Model, path: str | os.PathLike[str]) -> Path:
-    """Writes the adapters of a model and its other trained weights into one file.
+def save_adapters(
+    model: keras.Model, path: str | os.PathLike[str], *, format: str = "kerasvit"
+) -> Path:
+    """Writes the adapters of a model and its other trained weights.
 
-    The model's base weights with this file are the trained model: see `load_adapters`.
-    The file has the adapters, the heads, the norms if they are trained, and what else
-    the caller has unfrozen; the metadata have rank, alpha and the layers' paths.
+    The model's base weights with them are the trained model: see `load_adapters`.
+    They are the adapters, the heads, the norms if they are trained, and what else the
+    caller has unfrozen; and rank, alpha and the layers' names.
+
+    Folders of PEFT have the names of the library that the base weights come from, which
+    the model remembers: those of transformers 5, for ViT, DeiT and DINOv2 with the
+    heads that they have there; or of timm. Models with other weights have transformers'
+    names if it has such a model, else timm's. Query, key and value are one module in
+    timm: their adapters become one, of the sum of their ranks.
+
+        kerasvit.save_adapters(model, "lora", format="peft")
+        # elsewhere, with transformers and peft
+        base = ViTForImageClassification.from_pretrained(folder, num_labels=10)
+        model = PeftModel.from_pretrained(base, "lora")
 
     Args:
         model: `ImageModel` with adapters.
-        path: Path of a `.safetensors` file, such as "adapters.safetensors". An existing
-            file is replaced when the new one is complete.
+        path: Path of a `.safetensors` file, such as "adapters.safetensors"; for PEFT of
+            a folder, which is created if necessary. Existing files are replaced when
+            the new ones are complete.
+        format: "kerasvit" for one file, or "peft" for adapter_config.json and
+            adapter_model.safetensors.
 
     Returns:
         The path, a `pathlib.Path`.
 
     Raises:
         ValueError: The model has no adapters, quantised kernels or weights that are not
-            finite, or the path has another extension or no folder.
+            finite; the path has another extension or no folder; or PEFT cannot express
+            what is trained.
     """
+    if one_of("format", format, ("kerasvit", "peft")) == "peft":
+        files, folder = _peft_files(model), local_folder(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        with new_files(folder) as new:
+            for name, text in files.items():
+                new.write(name, text)
+            new.put()
+        return folder
     content = content_of_adapters(model)
     file = Path(path).expanduser() if isinstance(path, (str, os.PathLike)) else Path()
     if file.suffix != ".safetensors" or not file.parent.is_dir() or file.is_dir():
@@ -254,6 +284,17 @@ def content_of_adapters(model: keras.Model) -> bytes:
     if isinstance(names := image_model.record["label_names"], list):
         settings["label_names"] = names
     return adapter_bytes(image_model, trained_weights(image_model), settings)
+
+
+def _peft_files(model: keras.Model) -> dict[str, bytes]:
+    image_model = _adapted(model)
+    settings, scales = image_model.adapters, {}
+    for path in settings["layers"]:
+        rank, alpha = rank_and_alpha(settings, path)
+        scales[path] = alpha / rank
+    variables = {v.path: tuple(v.shape) for v in base_weights(image_model)}
+    weights = trained_weights(image_model)
+    return peft_files(image_model.record, variables, weights, scales)
 
 
 def _image_model(model: Any) -> Any:

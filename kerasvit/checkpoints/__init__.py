@@ -31,6 +31,7 @@ from .model_files import found_weights as found_weights
 from .model_files import shard_files as shard_files
 from .open_file import stamp as stamp
 from .other_forms import REFUSED as REFUSED
+from .peft_files import peft_files as peft_files
 from .peft_folder import PEFT_CONFIG as PEFT_CONFIG
 from .peft_folder import PEFT_FILES as PEFT_FILES
 from .peft_folder import PEFT_PICKLED as PEFT_PICKLED

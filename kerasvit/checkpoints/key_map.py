@@ -115,10 +115,13 @@ class KeyMap:
             `Transform` of the layout). The placeholders `{i}`, `{j}` and `{k}` match
             numbers and `{path}` matches any text. A placeholder has the same value in
             the name and in the paths.
+
+    Attributes:
+        rules: The arguments.
     """
 
     def __init__(self, *rules: tuple) -> None:
-        self._rules = []
+        self.rules, self._rules = rules, []
         for name, paths, *transform in rules:
             paths = (paths,) if isinstance(paths, str) else paths
             patterns = [_pattern(path) for path in paths]

@@ -50,6 +50,14 @@ CASES = {
         "hf_dinov2",
         {"r": 3, "target_modules": ["q_proj", "up_proj", "down_proj"]},
     ),
+    "dinov2_classifier": (
+        "hf_dinov2_classifier",
+        {
+            "r": 2,
+            "target_modules": ["k_proj", "gate_proj"],
+            "modules_to_save": ["classifier"],
+        },
+    ),
     "dinov3": ("hf_dinov3", {"r": 3, "target_modules": ["v_proj", "down_proj"]}),
     "beit": ("hf_beit", {"r": 3, "target_modules": ["q_proj", "v_proj", "fc1"]}),
     "swin": (

@@ -64,6 +64,20 @@ class Source(Protocol):
         """Returns why a tensor is not loaded; None if it is loaded."""
         return None
 
+    def module_map(self, record: dict[str, Any]) -> KeyMap | None:
+        """Returns the map between whole names in memory and variable paths.
+
+        Adapters are written with these names, of modules of a model with this head.
+
+        Args:
+            record: `ImageModel.record`.
+
+        Returns:
+            The map; None if the code base has no such model, or adapters are not
+            written for it.
+        """
+        return None
+
 
 def square(side: int) -> Size:
     """Returns the size of square images, of a side that tensors determine.

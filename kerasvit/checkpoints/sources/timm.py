@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from kerasvit.arguments import Size
 
 from ..config import Config
+from ..key_map import KeyMap
 from .source import Source
 
 # Fields of the evaluation transform. Without any of them nothing is stated.
@@ -34,6 +35,9 @@ class TimmSource(Source, Protocol):
     def named(self, config: Config) -> bool:
         """Returns whether the configuration names a model of this source alone."""
         return False
+
+    def module_map(self, record: dict[str, Any]) -> KeyMap | None:
+        return None if self.differs(record) else self.key_map(record["kwargs"])
 
     def differs(self, record: dict[str, Any]) -> str | None:
         """Returns in words what timm cannot build of the model; None if nothing.

@@ -11,7 +11,7 @@ class token, so its distillation token is a register token here.
 
 import re
 from collections.abc import Set
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from ..config import Config, Shapes
 from ..description import Description, TokenGrid
@@ -32,6 +32,20 @@ _ACTIVATIONS |= {"quick_gelu": "quick_gelu"}
 # {name of a dense layer in transformers 5: former name}.
 _ATTENTION = {"q": "query", "k": "key", "v": "value"}
 _MLP = {"1": "intermediate", "2": "output"}
+Renamed: TypeAlias = tuple[tuple[str, str], ...]
+# (former name, name of transformers 5).
+ATTENTION_NAMES: Renamed = (
+    ("attention.attention.query.", "attention.q_proj."),
+    ("attention.attention.key.", "attention.k_proj."),
+    ("attention.attention.value.", "attention.v_proj."),
+    ("attention.output.dense.", "attention.o_proj."),
+)
+NAMES: Renamed = (
+    ("encoder.layer.", "layers."),
+    *ATTENTION_NAMES,
+    ("intermediate.dense.", "mlp.fc1."),
+    ("output.dense.", "mlp.fc2."),
+)
 
 
 class TransformersSource(Source, Protocol):
@@ -66,6 +80,16 @@ class TransformersViT(TransformersSource):
 
     def short_name(self, name: str) -> str:
         return former_name(name.removeprefix("vit.").removeprefix("deit."))
+
+    def module_map(self, record: dict[str, Any]) -> KeyMap | None:
+        kwargs = record["kwargs"]
+        plain = kwargs["class_token"] and kwargs["pool"] == "token"
+        if not plain or kwargs["register_tokens"] > 1:
+            return None
+        if kwargs["num_classes"] and kwargs["representation_size"]:
+            return None  # its classifiers have no pooler
+        model = "deit." if kwargs["register_tokens"] else "vit."
+        return in_memory(self.key_map(kwargs), kwargs, model)
 
     def dropped(self, name: str, names: Set[str]) -> str | None:
         if name.startswith("pooler.") and "classifier.weight" in names:
@@ -155,6 +179,28 @@ def former_attention(name: str, inside: str = "attention.attention.") -> str:
         lambda match: f"{inside}{_ATTENTION[match[1]]}.",
         name,
     )
+
+
+def in_memory(
+    key_map: KeyMap, kwargs: dict[str, Any], model: str, names: Renamed = NAMES
+) -> KeyMap:
+    """Returns a map with the whole names of transformers 5.
+
+    Args:
+        key_map: Map of the names in files.
+        kwargs: Arguments of the builder.
+        model: Prefix of the names before the head of a classifier, such as "vit.".
+        names: (former name, name of transformers 5) of their parts.
+    """
+
+    def present(name: str) -> str:
+        if "classifier." in name:
+            return name
+        for former, new in names:
+            name = name.replace(former, new)
+        return model + name if kwargs["num_classes"] else name
+
+    return KeyMap(*((present(name), *rule) for name, *rule in key_map.rules))
 
 
 def heads(config: Config) -> dict[str, Any]:

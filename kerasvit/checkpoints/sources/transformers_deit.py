@@ -51,6 +51,10 @@ class TransformersDeiT(TransformersSource):
     def short_name(self, name: str) -> str:
         return transformers.former_name(name.removeprefix("deit."))
 
+    def module_map(self, record: dict[str, Any]) -> KeyMap | None:
+        kwargs = record["kwargs"]
+        return transformers.in_memory(self.key_map(kwargs), kwargs, "deit.")
+
     def dropped(self, name: str, names: Set[str]) -> str | None:
         if name.startswith("pooler."):
             return "pooler of the class token, which no classifier uses"

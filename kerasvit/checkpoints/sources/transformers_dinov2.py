@@ -15,6 +15,7 @@ from ..description import Description, TokenGrid
 from ..key_map import KeyMap, Transform, torch_dense, torch_norm, torch_stacked
 from .source import count
 from .transformers import (
+    ATTENTION_NAMES,
     PATCHES,
     REGISTERS,
     TABLE,
@@ -23,6 +24,7 @@ from .transformers import (
     attention,
     former_attention,
     heads,
+    in_memory,
     label_names,
     open_arguments,
     patches,
@@ -32,6 +34,11 @@ from .transformers import (
 _BLOCK, _OURS = "encoder.layer.{i}.", "encoder_block_{i}/"
 _SCALE = "encoder.layer.0.layer_scale1.lambda1"
 _FC2, _GATED_OUT = (f"encoder.layer.0.mlp.{n}.weight" for n in ("fc2", "weights_out"))
+# In transformers 5 each has its own name.
+_SPLIT = (
+    *torch_dense(_BLOCK + "mlp.gate_proj", _OURS + "mlp/gate"),
+    *torch_dense(_BLOCK + "mlp.up_proj", _OURS + "mlp/dense_0"),
+)
 
 
 class TransformersDinov2(TransformersSource):
@@ -99,6 +106,18 @@ class TransformersDinov2(TransformersSource):
         name = name.removeprefix("dinov2.").removeprefix("dinov2_with_registers.")
         return former_attention(name).replace(".mlp.down_proj.", ".mlp.weights_out.")
 
+    def module_map(self, record: dict[str, Any]) -> KeyMap | None:
+        kwargs = record["kwargs"]
+        if kwargs["pool"] != (
+            "token_and_average" if kwargs["num_classes"] else "token"
+        ):
+            return None
+        model = "dinov2_with_registers." if kwargs["register_tokens"] else "dinov2."
+        names = (*ATTENTION_NAMES, ("mlp.weights_out.", "mlp.down_proj."))
+        split = _SPLIT if kwargs["mlp"] == "swiglu" else ()
+        rules = KeyMap(*split, *self.key_map(kwargs).rules)
+        return in_memory(rules, kwargs, model, names)
+
     def dropped(self, name: str, names: Set[str]) -> str | None:
         if name == "embeddings.mask_token":
             return "takes the place of masked patches in training only"
@@ -115,9 +134,7 @@ def _mlp(gated: bool) -> tuple[tuple, ...]:
     both = _OURS + "mlp/gate", _OURS + "mlp/dense_0"
     return (
         *torch_stacked(_BLOCK + "mlp.weights_in", *both),
-        # In transformers 5 each has its own name.
-        *torch_dense(_BLOCK + "mlp.gate_proj", _OURS + "mlp/gate"),
-        *torch_dense(_BLOCK + "mlp.up_proj", _OURS + "mlp/dense_0"),
+        *_SPLIT,
         *torch_dense(_BLOCK + "mlp.weights_out", _OURS + "mlp/dense_1"),
     )
 
