@@ -61,26 +61,25 @@ def model_names(file: States, state: str | None, is_known: IsKnown) -> dict[str,
     inner = {key: _unwrapped(names, is_model) for key, names in file.states.items()}
     known = [key for key, names in inner.items() if is_model(names.values())]
     if state is not None:
-        key, chosen = _chosen(file, state, known)
+        key, chosen = _chosen(file, state, known, is_model)
         names = _unwrapped(chosen, is_model)
     elif len(known) == 1 or len(inner) == 1:
         key = (known or list(inner))[0]
         names = inner[key]
     else:
-        models = {key: file.states[key] for key in known}
-        for key in [key for key in inner if key not in models]:
-            models |= _known_parts(file.states[key], is_model)
+        models = _models(file, known, is_model)
         what = "it holds several models" if models else "it holds several states"
         raise CheckpointError(_choice(file, models or file.states, what))
     for name, kind in file.objects.get(key, {}).items():
-        if state in (None, key) or _begins(name, str(state)):
+        if state in (None, key) or _begins(name, key, str(state)):
             raise CheckpointError(
                 f"it holds {kind:.200} at {name:.200}, beside the tensors of a model. "
                 "Only tensors of real numbers are read, and no other object is made. "
                 f"{_save_again(file, key, kind)}"
             )
     if not is_model(names.values()) and (parts := _known_parts(names, is_model)):
-        raise CheckpointError(_choice(file, parts, "it holds more than one model"))
+        what = "more than one model" if len(parts) > 1 else "more than a model"
+        raise CheckpointError(_choice(file, parts, f"it holds {what}"))
     return names
 
 
@@ -97,7 +96,17 @@ def _save_again(file: States, key: str, kind: str) -> str:
     )
 
 
-def _chosen(file: States, state: str, known: list[str]) -> tuple[str, list[str]]:
+def _models(file: States, known: list[str], is_model: IsKnown) -> dict[str, list[str]]:
+    """Returns {what `state` chooses it by: names of its tensors} of all models."""
+    models = {key: file.states[key] for key in known}
+    for key in [key for key in file.states if key not in models]:
+        models |= _known_parts(file.states[key], is_model)
+    return models
+
+
+def _chosen(
+    file: States, state: str, known: list[str], is_model: IsKnown
+) -> tuple[str, list[str]]:
     """Returns (name of a state, names of its tensors that are chosen)."""
     if not isinstance(state, str):
         raise CheckpointError(f"`state` must be text. Received: {state!r:.200}.")
@@ -106,15 +115,23 @@ def _chosen(file: States, state: str, known: list[str]) -> tuple[str, list[str]]
     if len(fitting) == 1:
         return fitting[0], file.states[fitting[0]]
     for key, names in file.states.items():
-        if chosen := [name for name in names if _begins(name, state)]:
+        if chosen := [name for name in names if _begins(name, key, state)]:
             return key, chosen
-    found = "several states" if fitting else "no state"
-    raise CheckpointError(_choice(file, file.states, f"it has {found} {state!r:.200}"))
+    what = f"it has {'several states' if fitting else 'no state'} {state!r:.200}"
+    models = _models(file, known, is_model)
+    if list(models) == [""]:
+        raise CheckpointError(f"{what}. It holds one model: leave out `state`.")
+    raise CheckpointError(_choice(file, models or file.states, what))
 
 
-def _begins(name: str, state: str) -> bool:
-    """Returns whether a name is in a part, also without its wrappers."""
-    return any(n.startswith(f"{state}.") for n in (name, _without_wrappers(name)))
+def _begins(name: str, key: str, state: str) -> bool:
+    """Returns whether a name of the state `key` is in a part.
+
+    The part may be named without the state's own name, and without wrappers.
+    """
+    inside = name.removeprefix(f"{key}.")
+    known = {name, inside, _without_wrappers(name), _without_wrappers(inside)}
+    return any(each.startswith(f"{state}.") for each in known)
 
 
 def _known_parts(names: Iterable[str], is_model: IsKnown) -> dict[str, list[str]]:

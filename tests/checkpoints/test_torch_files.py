@@ -292,6 +292,19 @@ def test_lightning(saved):
     with pytest.raises(CheckpointError, match='state="state_dict.model"'):
         Checkpoint(path)
     check_model(path, state="state_dict.model")
+    check_model(path, state="model")
+
+
+def test_an_error_names_states_that_can_be_chosen(saved):
+    path = saved({**model("student.backbone."), **model("teacher.backbone.", more=1)})
+    for state in (None, "backbone"):
+        with pytest.raises(
+            CheckpointError, match='such as state="teacher":\n  student'
+        ):
+            Checkpoint(path, state=state)
+    check_more(path, "teacher", 1)
+    with pytest.raises(CheckpointError, match="one model: leave out `state`"):
+        Checkpoint(saved(model()), state="x")
 
 
 def test_an_object_among_the_tensors_is_named(saved):
