@@ -14,7 +14,9 @@ from .types import PatchSize
 # Largest side of an image in pixels; a resized image has at most its square of pixels.
 # A strip of 10 × 90,000 pixels, or a hostile config, would otherwise need gigabytes.
 MAX_SIDE = 16_384
-MAX_PATCH = 1024  # largest side of a patch in pixels, above those of all models
+# Far above those of all models.
+MAX_PATCH = 1024  # side of a patch in pixels
+MAX_CHANNELS = 1000  # of images
 
 
 class ArgumentError(ValueError):

@@ -41,7 +41,9 @@ class Config(dict[str, Any]):
     def integer(self, key: str) -> int | None:
         """Returns an integer, or None."""
         value = self._typed(key, int, "an integer")
-        return None if value is None else int(value)
+        if isinstance(value, bool):
+            raise self._wrong(key, "an integer")
+        return value
 
     def image_size(self, key: str, *, any_size: bool = False) -> Size | None:
         """Returns (height, width) from one or two integers, or None.

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
-from kerasvit.arguments import Size, integer, patch_size
+from kerasvit.arguments import MAX_CHANNELS, Size, integer, patch_size
 from kerasvit.layers.position_embedding import check_resampling
 from kerasvit.preprocessing import Preprocessing
 
@@ -49,16 +49,18 @@ class Request:
     def __post_init__(self) -> None:
         check_resampling(self.kernel, self.source_grid)
         self._check_one_normalization()
+        arguments = dict(self.arguments)
         # By these, arrays are fitted.
-        if "channels" in self.arguments:
-            integer("channels", self.arguments["channels"], 1)
-        if "patch_size" in self.arguments:
-            patch_size("patch_size", self.arguments["patch_size"])
-        size = self.arguments.get("image_size")
+        if "channels" in arguments:
+            channels = arguments["channels"]
+            arguments["channels"] = integer("channels", channels, 1, MAX_CHANNELS)
+        if "patch_size" in arguments:
+            patch = arguments["patch_size"]
+            arguments["patch_size"] = patch_size("patch_size", patch)
+        size = arguments.get("image_size")
         if size is not None:
-            size = Size.of(size, any_size=True)
-            arguments = {**self.arguments, "image_size": size}
-            object.__setattr__(self, "arguments", arguments)
+            arguments["image_size"] = size = Size.of(size, any_size=True)
+        object.__setattr__(self, "arguments", arguments)
         self.transform(size)
 
     def transform(

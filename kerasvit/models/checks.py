@@ -7,6 +7,7 @@ from typing import Any
 
 from kerasvit import arguments
 from kerasvit.arguments import (
+    MAX_CHANNELS,
     MAX_PATCH,
     ArgumentError,
     Size,
@@ -30,7 +31,7 @@ MAXIMA = {
     "width": 65_536,
     "widths": 65_536,
     "patch_size": MAX_PATCH,
-    "channels": 1000,
+    "channels": MAX_CHANNELS,
     "window": 255,
     "window_size": 64,
 }

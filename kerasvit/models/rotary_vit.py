@@ -32,6 +32,7 @@ from .checks import (
     check_final_norm,
     check_transformer,
     integer,
+    integers,
     multiple_of,
     sizes_of,
 )
@@ -91,8 +92,7 @@ def _rotary(given: Any) -> dict[str, Any] | None:
         found[key] = one_of(key, found[key], values)
     reference = found["reference"]
     if reference is not None:
-        height, width = reference
-        found["reference"] = [integer("reference", side, 1) for side in (height, width)]
+        found["reference"] = integers("reference", reference, 2, 1)
     return found
 
 

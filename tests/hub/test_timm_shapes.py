@@ -81,6 +81,32 @@ def test_rectangular_patches(timm, name, tmp_path):
     same_logits(kerasvit.from_pretrained(tmp_path, patch_size=(4, 8)), resampled)
 
 
+PE = {"embed_dim": 48, "depth": 1, "num_heads": 4, "patch_size": 8, "img_size": 32}
+
+
+def test_attention_pooling_of_a_perception_encoder_of_maps(timm, tmp_path):
+    """Only the core's pooling has 8 heads; others have those of the blocks."""
+    name = "vit_pe_spatial_tiny_patch16_512"
+    reference = save_timm_model(timm, name, tmp_path, global_pool="map", **PE)
+    model = kerasvit.from_pretrained(tmp_path, num_heads=4, image_size=32)
+    same_logits(model, reference)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("vit_pe_core_tiny_patch16_384", {"use_fc_norm": True}),
+        ("beit_base_patch16_224", {"global_pool": ""}),
+    ],
+)
+def test_a_pooling_that_is_not_built(timm, name, changes, tmp_path):
+    model = timm.create_model(name, **PE, **changes)
+    config = {"model_args": {**PE, **changes}}
+    timm.models.save_for_hf(model, tmp_path, config, safe_serialization=True)
+    with pytest.raises(kerasvit.CheckpointError, match="pooling"):
+        kerasvit.from_pretrained(tmp_path)
+
+
 SO400M = {"embed_dim": 32, "depth": 1, "mlp_ratio": 2}
 
 

@@ -628,7 +628,19 @@ def test_wrong_sizes_of_patches(patch_size, message):
         timm(patch_size=patch_size)
 
 
+def test_sizes_are_numbers_of_numpy_too():
+    model = timm(patch_size=np.int64(8), channels=np.int64(1), image_size=32)
+    assert model.record["kwargs"]["patch_size"] == 8
+    assert model.record["kwargs"]["channels"] == 1
+
+
 # Images with other than three channels.
+
+
+def test_more_channels_than_any_image_has():
+    message = r"`channels` must be a whole number in \[1, 1000\]"
+    with pytest.raises(kerasvit.arguments.ArgumentError, match=message):
+        timm(channels=10**30)
 
 
 @pytest.mark.parametrize("channels", [1, 2, 5])

@@ -254,10 +254,13 @@ def _refuse_unlike(shapes: Shapes, config: Config) -> None:
 
 
 def _pool(shapes: Shapes, config: Config) -> str:
-    pool = model_args(config).text("global_pool") or config.text("global_pool")
     behind = "fc_norm.weight" in shapes
-    if not pool:  # as in Microsoft's code
+    args = model_args(config)
+    stated = args if "global_pool" in args else config
+    if stated.get("global_pool") is None:  # as in Microsoft's code
         pool = "avg" if behind else "token"
+    else:
+        pool = stated.text("global_pool")
     known = {"token": "token", "avg": "average_then_norm" if behind else "average"}
     if pool not in known:
         raise CheckpointError(

@@ -29,7 +29,7 @@ from .timm_vit import GATED, POOLING
 _FC2 = "blocks.0.mlp.fc2.weight"
 _AXIAL = {"use_rot_pos_emb": True}
 _NAVER = {"rope_grid_indexing": "xy", "rope_temperature": 100.0, "global_pool": "token"}
-_PE = {**_AXIAL, "rope_grid_indexing": "xy", "epsilon": 1e-5, "attn_pool_num_heads": 8}
+_PE = {**_AXIAL, "rope_grid_indexing": "xy", "epsilon": 1e-5}
 # What the tensors do not determine, by the name of the architecture; all that match.
 # `epsilon` is that of `norm_layer`, which model_args cannot state.
 _NAMED: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -52,6 +52,7 @@ _NAMED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("_rope.*_ape_", {"no_embed_class": True}),
     ("_pe_", {**_PE, "ref_feat_shape": [32, 32]}),
     ("_pe_(?!.*gigantic)", {"rope_grid_offset": 1.0}),
+    ("_pe_core_", {"attn_pool_num_heads": 8}),
     ("_pe_core_(tiny|small|large)", {"ref_feat_shape": [24, 24]}),
     ("_pe_core_base", {"ref_feat_shape": [14, 14]}),
 )
@@ -198,10 +199,13 @@ def _stated(config: Config) -> dict[str, Any]:
 def _heads(config: Config) -> int | None:
     """Returns timm's number of attention heads, or None."""
     name = config.text("architecture")
+    stated = model_args(config).integer("num_heads")
+    if stated is not None:
+        return stated
     if name == "vit_giant_patch16_lingbot":
-        return model_args(config).get("num_heads", 24)
+        return 24
     words = [word for word in name.split("_") if word in _HEADS]
-    return model_args(config).get("num_heads") or (_HEADS[words[0]] if words else None)
+    return _HEADS[words[0]] if words else None
 
 
 def _arguments(shapes: Shapes, stated: dict[str, Any]) -> dict[str, Any]:
@@ -255,16 +259,23 @@ def _rotary(stated: dict[str, Any]) -> dict[str, Any] | None:
             f"The configuration asks for timm's rope_type={kind!r:.100}. kerasvit "
             "builds cat, dinov3 and mixed."
         )
-    reference = stated.get("ref_feat_shape") if kind == "cat" else None
-    if isinstance(reference, int):
-        reference = [reference, reference]
+    reference = None
+    if kind == "cat" and (size := Config(stated).image_size("ref_feat_shape")):
+        reference = [*size]
+    order = stated.get("rope_grid_indexing", "ij")
+    halves = stated.get("rope_rotate_half", False)
+    if order not in ("ij", "xy") or not isinstance(halves, bool):
+        raise CheckpointError(
+            "config.json must have `rope_grid_indexing` 'ij' or 'xy' and a boolean "
+            f"`rope_rotate_half`. Received: {order!r:.100} and {halves!r:.100}."
+        )
     return {
         "temperature": stated["rope_temperature"],
         "coordinates": "centered" if kind == "dinov3" else "index",
         "reference": reference,
         "offset": 0.0 if kind == "mixed" else stated.get("rope_grid_offset", 0.0),
-        "order": "xy" if stated.get("rope_grid_indexing") == "xy" else "yx",
-        "pairs": "halves" if stated.get("rope_rotate_half") else "neighbours",
+        "order": "xy" if order == "xy" else "yx",
+        "pairs": "halves" if halves else "neighbours",
         "mixed": kind == "mixed",
     }
 
@@ -278,10 +289,11 @@ def _pool(shapes: Shapes, stated: dict[str, Any]) -> str:
     if pool == "avg" and "fc_norm.weight" in shapes:
         return "average_then_norm"
     known = {"token": "token", "avg": "average", "map": "attention"}
-    if pool not in known or (pool == "token" and "fc_norm.weight" in shapes):
+    behind = "fc_norm.weight" in shapes
+    if not isinstance(pool, str) or pool not in known or behind:
         raise CheckpointError(
             f"The configuration asks for timm's pooling {pool!r:.100}, and the file "
-            f"has {'a' if 'fc_norm.weight' in shapes else 'no'} normalisation behind. "
+            f"has {'a' if behind else 'no'} normalisation behind. "
             "kerasvit builds token, avg and map, and this normalisation for avg."
         )
     return known[pool]

@@ -13,6 +13,8 @@ import re
 from collections.abc import Set
 from typing import Any, Protocol, TypeAlias
 
+from kerasvit.types import PatchSize
+
 from ..config import Config, Shapes
 from ..description import Description, TokenGrid
 from ..key_map import CONVOLUTION, KeyMap, torch_dense, torch_norm
@@ -101,7 +103,7 @@ class TransformersViT(TransformersSource):
 
 def describe_vit(shapes: Shapes, config: Config) -> Description:
     """Returns the description of a ViT from its tensors and `config.json`."""
-    width, _, patch, _ = shapes.of(PATCHES, 4)
+    width, patch = shapes.of(PATCHES, 4)[0], shapes.patch_size(PATCHES)
     numbers = {
         "patch_size": patch,
         "width": width,
@@ -145,7 +147,7 @@ def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
     }
 
 
-def _grid(shapes: Shapes, patch: int, prefix: int) -> TokenGrid | None:
+def _grid(shapes: Shapes, patch: PatchSize, prefix: int) -> TokenGrid | None:
     """Returns the position table, or None."""
     if TABLE not in shapes:
         return None

@@ -78,7 +78,8 @@ class TransformersBEiT(TransformersSource):
                     f"The file has a head that {what}, which kerasvit does not build. "
                     "Use the files of an image classifier or of the plain model."
                 )
-        width, channels, patch, _ = shapes.of(PATCHES, 4)
+        width, channels, *_ = shapes.of(PATCHES, 4)
+        patch = shapes.patch_size(PATCHES)
         numbers = {
             "patch_size": patch,
             "width": width,

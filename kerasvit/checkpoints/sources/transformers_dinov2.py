@@ -50,7 +50,8 @@ class TransformersDinov2(TransformersSource):
         return PATCHES in names and _SCALE in names
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
-        width, channels, patch, _ = shapes.of(PATCHES, 4)
+        width, channels, *_ = shapes.of(PATCHES, 4)
+        patch = shapes.patch_size(PATCHES)
         gated = _GATED_OUT in shapes
         classifier = "classifier.weight" in shapes
         return Description(

@@ -35,7 +35,8 @@ class TransformersDinov3(TransformersSource):
         return _PATCHES in names
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
-        width, channels, patch, _ = shapes.of(_PATCHES, 4)
+        width, channels, *_ = shapes.of(_PATCHES, 4)
+        patch = shapes.patch_size(_PATCHES)
         query_bias = _ATTENTION + "q_proj.bias" in shapes
         gated = _MLP + "gate_proj.weight" in shapes
         check(config, {"value_bias": query_bias, "proj_bias": True, "mlp_bias": True})
