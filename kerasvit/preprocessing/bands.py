@@ -1,6 +1,5 @@
 """Reads images with any number of channels, such as X-rays and satellite images."""
 
-from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -8,11 +7,12 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from .images import check_file
+from .images import ChannelsError, check_file
 
 # Values that stand for 1.
 _FULL = {"uint8": 255, "uint16": 65_535}
-_MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # of Pillow, by the number of channels
+_MODES = {1: "L", 3: "RGB"}  # of Pillow, by the number of channels
+_TIFF = (".tif", ".tiff")
 
 
 def read_bands(
@@ -20,9 +20,9 @@ def read_bands(
 ) -> np.ndarray:
     """Reads a file, a PIL image or an array with a number of channels.
 
-    Files are read by Pillow, `.npy` by NumPy, and TIFF that Pillow cannot read, as of
-    many bands, by `tifffile`, which needs to be installed. A photo is rotated by its
-    EXIF orientation.
+    Files are read by Pillow, `.npy` by NumPy, and TIFF of several bands by `tifffile`,
+    which needs to be installed. A photo is rotated by its EXIF orientation. Colours
+    become grey for one channel.
 
     Args:
         image: Path, PIL image, or array (H, W, C) or, of one channel, (H, W). Files and
@@ -35,8 +35,9 @@ def read_bands(
         (H, W, C) float32, values 0 to 255 for those from 0 to 1.
 
     Raises:
-        ValueError: `image` is none of these, missing or damaged, or has another number
-            of channels, or another type without a `value_range`.
+        ChannelsError: The image has another number of channels.
+        ValueError: `image` is none of these, missing or damaged, or has values of
+            another type without a `value_range`.
     """
     name = "The array"
     if isinstance(image, (str, PathLike)):
@@ -55,16 +56,8 @@ def read_bands(
 
 def _from_file(file: Path, channels: int) -> Any:
     """Returns a PIL image or an array."""
-    if file.suffix.lower() == ".npy":
-        return _reading(file, lambda: np.load(file, allow_pickle=False))
-    if file.suffix.lower() in (".tif", ".tiff") and channels not in _MODES:
-        return _reading(file, lambda: _tifffile().imread(file))
-    return _reading(file, lambda: _loaded(file))
-
-
-def _reading(file: Path, read: Callable[[], Any]) -> Any:
     try:
-        return read()
+        return _decoded(file, channels)
     except ImportError:
         raise
     except Exception as error:  # decoders raise many types for damaged files
@@ -73,8 +66,15 @@ def _reading(file: Path, read: Callable[[], Any]) -> Any:
         ) from error
 
 
-def _loaded(file: Path) -> Image.Image:
+def _decoded(file: Path, channels: int) -> Any:
+    suffix = file.suffix.lower()
+    if suffix == ".npy":
+        return np.load(file, allow_pickle=False)
+    if suffix in _TIFF and channels > 1:  # Pillow keeps 8 of 16 bits, if it reads them
+        return _tifffile().imread(file)
     with Image.open(file) as image:
+        if suffix in _TIFF and getattr(image, "n_frames", 1) > 1:  # maybe bands
+            return _tifffile().imread(file)
         image.load()
     return image
 
@@ -84,7 +84,7 @@ def _tifffile() -> Any:
         import tifffile
     except ImportError:
         raise ImportError(
-            "TIFF files of many bands are read by tifffile: pip install tifffile"
+            "TIFF files of several bands are read by tifffile: pip install tifffile"
         ) from None
     return tifffile
 
@@ -107,10 +107,11 @@ def _channels_last(array: np.ndarray, channels: int, name: str) -> np.ndarray:
     if array.ndim == 3 and array.shape[-1] != channels == array.shape[0]:
         array = np.moveaxis(array, 0, -1)
     if array.ndim != 3 or array.shape[-1] != channels or 0 in array.shape:
-        raise ValueError(
+        raise ChannelsError(
             f"{name} must have {channels} channels, as the model: (height, width, "
-            f"{channels}). Received: shape {array.shape}. Build the model with "
-            "`channels=` as many as the images have."
+            f"{channels}). Received: shape {array.shape}. Leave it out; or, if the "
+            "other images are like it, state their number as `channels=` of the data "
+            "and the model (--channels of the recipes)."
         )
     return array
 
@@ -123,7 +124,7 @@ def _scaled(
         raise ValueError(
             f"{name} has values of the type {kind}, of which the range is not known. "
             'State it in the model\'s transform: preprocessing={"value_range": (0, '
-            "4095)}."
+            "4095)} (--value-range 0 4095 of the recipes)."
         )
     low, high = value_range or (0, _FULL.get(kind, 1))
     array = array.astype("float32")

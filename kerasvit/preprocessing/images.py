@@ -10,7 +10,15 @@ from PIL import Image, ImageOps
 
 # What follows "ftyp" in files of HEIC and HEIF.
 _HEIC = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
+_OTHER_CHANNELS = (
+    "Grey images of 16 bits and images of many bands need a model with as many "
+    "channels: `channels=` of the data and the model (--channels of the recipes)."
+)
 _KINDS = "a path, a PIL image, or an array (H, W, 3) of values 0 to 255"
+
+
+class ChannelsError(ValueError):
+    """An image has other channels than the others of its set, or all have others."""
 
 
 def read_image(image: Any) -> Image.Image:
@@ -22,9 +30,10 @@ def read_image(image: Any) -> Image.Image:
 
     Args:
         image: Path, PIL image, or array (H, W), (H, W, 1), (H, W, 3) or (H, W, 4) of
-            values 0 to 255, whole or not.
+            values 0 to 255, whole or not; also that of a `.npy` file.
 
     Raises:
+        ChannelsError: The file has more than 8 bits, or other channels.
         ValueError: `image` is none of these, missing, damaged, HEIC without its plugin,
             or of another value range, as grey images of 16 bits.
     """
@@ -33,7 +42,7 @@ def read_image(image: Any) -> Image.Image:
     if isinstance(image, Image.Image):
         return _to_rgb(image, "The PIL image")
     if hasattr(image, "__array__"):
-        return _to_rgb(Image.fromarray(_to_bytes(np.asarray(image))), "The array")
+        return _of_array(np.asarray(image), "The array")
     raise ValueError(f"An image must be {_KINDS}. Received: {type(image).__name__}.")
 
 
@@ -103,21 +112,46 @@ def _from_file(path: str | PathLike) -> Image.Image:
     file = check_file(path)
     # Pillow's decoders raise many types of errors for damaged files.
     try:
-        with Image.open(file) as image:
-            image.load()
-            if not _is_deep(image):
-                return _to_rgb(image, str(path))
+        if file.suffix.lower() == ".npy":
+            image = np.load(file, allow_pickle=False)
+        else:
+            with Image.open(file) as image:
+                image.load()
+                if not _is_deep(image):
+                    return _to_rgb(image, str(path))
     except Exception as error:
-        what_to_do = "replace it, convert it to JPEG or PNG, or leave it out"
+        what_to_do = "replace it, convert it to JPEG or PNG, or leave it out."
+        if file.suffix.lower() in (".tif", ".tiff") and (bands := _bands_in(file)):
+            raise ChannelsError(
+                f"{path} must have colours or grey of 8 bits. Received: {bands}. "
+                f"{_OTHER_CHANNELS}"
+            ) from error
         if _is_heic(file):
             what_to_do = (
                 "it is HEIC, as of an iPhone: convert it to JPEG, or install "
-                "pillow-heif and call pillow_heif.register_heif_opener() before"
+                "pillow-heif and call pillow_heif.register_heif_opener() before."
             )
         raise ValueError(
-            f"{path} cannot be read as an image ({error}): {what_to_do}."
+            f"{path} cannot be read as an image ({error}): {what_to_do}"
         ) from error
-    raise ValueError(_explain_depth(image, str(path)))
+    if isinstance(image, np.ndarray):
+        return _of_array(image, str(path))
+    raise ChannelsError(_explain_depth(image, str(path)))
+
+
+def _bands_in(file: Path) -> str | None:
+    """Returns shape and type of a TIFF that tifffile reads; None for others."""
+    try:
+        import tifffile
+
+        with tifffile.TiffFile(file) as found:
+            return f"shape {found.series[0].shape}, {found.series[0].dtype}"
+    except Exception:  # not installed, or of its decoders, for a damaged file
+        return None
+
+
+def _of_array(array: np.ndarray, name: str) -> Image.Image:
+    return _to_rgb(Image.fromarray(_to_bytes(array, name)), name)
 
 
 def _is_heic(file: Path) -> bool:
@@ -141,7 +175,8 @@ def _explain_depth(image: Image.Image, name: str) -> str:
         f"{name} has more than 8 bits per channel (Pillow's mode {image.mode!r}): "
         "convert it to 8 bits, so that black is 0 and white is 255. For example, with "
         "ImageMagick, `magick old.png -auto-level -depth 8 new.png`; or pass the uint8 "
-        "array `np.asarray(image) // 257` if its values go up to 65,535."
+        "array `np.asarray(image) // 257` if its values go up to 65,535. "
+        f"{_OTHER_CHANNELS}"
     )
 
 
@@ -155,15 +190,16 @@ def _to_rgb(image: Image.Image, name: str) -> Image.Image:
     return (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
 
 
-def _to_bytes(array: np.ndarray) -> np.ndarray:
+def _to_bytes(array: np.ndarray, name: str) -> np.ndarray:
     """Checks an array of pixels and rounds it to uint8."""
     shape = (
         array.shape[:-1] if array.ndim == 3 and array.shape[-1] == 1 else array.shape
     )
     if len(shape) not in (2, 3) or shape[2:] not in ((), (3,), (4,)) or 0 in shape:
-        raise ValueError(
-            "An image array must be (height, width) or (height, width, channels), with "
-            f"1, 3 or 4 channels that come last. Received: shape {array.shape}."
+        raise ChannelsError(
+            f"{name} must be (height, width) or (height, width, channels), with 1, 3 "
+            f"or 4 channels that come last. Received: shape {array.shape}. "
+            f"{_OTHER_CHANNELS}"
         )
     array = array.reshape(shape)
     if array.dtype == "uint8":
@@ -177,7 +213,6 @@ def _to_bytes(array: np.ndarray) -> np.ndarray:
         problem = "floats between 0 and 1, which need to be multiplied by 255"
     if problem:
         raise ValueError(
-            "An image array must be uint8, or hold values from 0 to 255. Received: "
-            f"{problem}."
+            f"{name} must be uint8, or hold values from 0 to 255. Received: {problem}."
         )
     return np.round(array).astype("uint8")

@@ -86,8 +86,8 @@ class Preprocessing:
             "mode": one_of("mode", mode, MODES),
             "kernel": one_of("kernel", kernel, KERNELS),
             "antialias": one_of("antialias", antialias, (True, False)),
-            "mean": number_of_each("mean", mean, channels, -1000, 1000),
-            "std": number_of_each("std", std, channels, 1e-6, 1000),
+            "mean": number_of_each("mean", mean, channels, -1e9, 1e9),
+            "std": number_of_each("std", std, channels, 1e-6, 1e9),
             "value_range": _range(value_range),
         }
         for name, value in checked.items():

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from kerasvit import Preprocessing
-from kerasvit.preprocessing import read_bands
+from kerasvit.preprocessing import ChannelsError, read_bands, read_image
 from tests.once import on_last_backend
 
 pytestmark = on_last_backend  # all of it is NumPy and Pillow
@@ -41,6 +41,44 @@ def test_files_with_many_bands(name, tmp_path):
     np.testing.assert_array_equal(read_bands(tmp_path / name, 13), MANY)
 
 
+def test_several_bands_of_16_bits_keep_all_of_them(tmp_path):
+    deep = np.repeat(DEEP[..., None] // 16, 4, axis=-1)
+    pytest.importorskip("tifffile").imwrite(tmp_path / "a.tif", deep)
+    for channels in (4, 3):
+        array = deep[..., :channels]
+        pytest.importorskip("tifffile").imwrite(tmp_path / "a.tif", array)
+        found = read_bands(tmp_path / "a.tif", channels, (0, 4095))
+        np.testing.assert_allclose(found, array / 4095 * 255, rtol=1e-5)
+
+
+def test_pages_of_a_tiff_are_its_bands(tmp_path):
+    pytest.importorskip("tifffile").imwrite(tmp_path / "a.tif", MANY[..., :2])
+    assert read_bands(tmp_path / "a.tif", 2).shape == (12, 10, 2)
+    pages = np.moveaxis(MANY, -1, 0)
+    pytest.importorskip("tifffile").imwrite(
+        tmp_path / "a.tif", pages, photometric="minisblack"
+    )
+    np.testing.assert_array_equal(read_bands(tmp_path / "a.tif", 13), MANY)
+    with pytest.raises(ChannelsError, match="must have 1 channels"):
+        read_bands(tmp_path / "a.tif", 1)
+
+
+def test_numpy_files_are_read_as_colours(tmp_path):
+    for array in (MANY[..., :3], MANY[..., 0]):
+        np.save(tmp_path / "a.npy", array)
+        expected = np.asarray(read_image(array))
+        np.testing.assert_array_equal(read_image(tmp_path / "a.npy"), expected)
+    np.save(tmp_path / "a.npy", MANY)
+    with pytest.raises(ValueError, match=r"a\.npy must be .*13\).*`channels=`"):
+        read_image(tmp_path / "a.npy")
+    Image.fromarray(DEEP).save(tmp_path / "a.png")
+    with pytest.raises(ValueError, match="Grey images of 16 bits.*`channels=`"):
+        read_image(tmp_path / "a.png")
+    (tmp_path / "a.npy").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"a\.npy cannot be read as an image"):
+        read_image(tmp_path / "a.npy")
+
+
 def test_channels_may_come_first_and_grey_has_none():
     np.testing.assert_array_equal(read_bands(np.moveaxis(MANY, -1, 0), 13), MANY)
     np.testing.assert_array_equal(read_bands(MANY[..., 0], 1)[..., 0], MANY[..., 0])
@@ -52,7 +90,9 @@ def test_pillow_images_are_rotated_and_converted():
     np.testing.assert_array_equal(
         read_bands(image, 1), np.asarray(image.convert("L"))[::-1, ::-1, None]
     )
-    assert read_bands(image, 4).shape == (12, 10, 4)
+    assert read_bands(image.convert("RGBA"), 4).shape == (12, 10, 4)
+    with pytest.raises(ChannelsError, match=r"Received: shape \(12, 10, 3\)"):
+        read_bands(image, 4)
 
 
 def test_a_transform_of_one_channel_is_that_of_grey_colours():
