@@ -61,6 +61,11 @@ class Augmentation:
         return (*self.moves, *rand_augment(self.magnitude, self.colours))
 
     @property
+    def changes_colours(self) -> bool:
+        """Whether RandAugment changes colours."""
+        return self.magnitude is not None and self.colours
+
+    @property
     def mixing(self) -> tuple[Callable, ...]:
         """Functions of `mixing.py`."""
         both = (mix_up, self.mixup), (cut_mix, self.cutmix)
@@ -136,7 +141,7 @@ def find_augmentation(augment: str | Augmentation | None) -> Augmentation:
 
 
 def rand_augment(magnitude: float, colours: bool = True) -> tuple[Callable, Callable]:
-    """Returns RandAugment as two draws from ten operations, or four without colours.
+    """Returns RandAugment as two draws from ten operations, or three without colours.
 
     The strength of each operation is `magnitude` tenths of its maximum. They
     approximate Cubuk et al. 2020, arXiv 1909.13719. Equalization is omitted because it
@@ -150,17 +155,16 @@ def rand_augment(magnitude: float, colours: bool = True) -> tuple[Callable, Call
         translate(0.45 * strength, operations.GREY),
         operations.rotate(30 * strength),
     )
-    sharpness = operations.sharpness(color)
     of_colours = (
         operations.brightness(color),
         operations.contrast(color),
         operations.saturation(color),
-        sharpness,
+        operations.sharpness(color),
         operations.posterize(4),
         operations.solarize(color),
         operations.auto_contrast,
     )
-    drawn = one_of(*moves, *(of_colours if colours else (sharpness,)))
+    drawn = one_of(*moves, *(of_colours if colours else ()))
     return drawn, drawn
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.progress import track
 
-from kerasvit.preprocessing import read_bands, read_image
+from kerasvit.preprocessing import ChannelsError, read_bands, read_image
 
 SUFFIXES = {
     *(".jpg", ".jpeg", ".jfif", ".png", ".webp", ".avif", ".bmp", ".gif", ".tif"),
@@ -111,6 +111,7 @@ def check_images(paths: list[Path], channels: int = 3) -> None:
         channels: Number of channels that they must have; with three, all become RGB.
 
     Raises:
+        ChannelsError: A file has another number of channels.
         ValueError: Files are damaged or no images; the message lists them.
     """
 
@@ -120,6 +121,8 @@ def check_images(paths: list[Path], channels: int = 3) -> None:
                 read_image(path)
             else:
                 read_bands(path, channels, (0, 1))  # whatever the range
+        except ChannelsError:  # maybe of all files
+            raise
         except ValueError as error:
             return str(error)
         return None

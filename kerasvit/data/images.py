@@ -138,11 +138,13 @@ class Images(abc.ABC):
                 f"`model` takes images with {transform.channels} channels. These are "
                 f"read with {self.channels}. State the number at both, such as "
                 "`kerasvit.data.from_folder(path, channels=4)` and "
-                "`kerasvit.ViTB16(channels=4)`.",
+                "`kerasvit.ViTB16(channels=4)` (--channels of the recipes).",
                 "model",
             )
-        images = copy.copy(self)
-        images.value_range = transform.value_range
+        images = self
+        if transform.value_range != self.value_range:
+            images = copy.copy(self)
+            images.value_range = transform.value_range
         return images, transform, normalize
 
     @abc.abstractmethod
@@ -254,6 +256,16 @@ class IndexedImages(Images):
         items, names = self.items, [self.names[i] for i in numbers]
         items = items[numbers] if self.is_array else [items[i] for i in numbers]
         return type(self)(items, self.labels[numbers], names, self.channels)
+
+    def fitted(
+        self, model: Any, normalize: bool | None
+    ) -> tuple[Images, Preprocessing, bool]:
+        found = super().fitted(model, normalize)
+        if len(self) and not found[0].is_rgb:
+            # The type of its values may need a range: an error here is not one of
+            # TensorFlow's graph.
+            read_bands(self.items[0], self.channels, found[0].value_range)
+        return found
 
     def listed(self, rows: Rows = ALL) -> tf.data.Dataset:
         labels = tf.constant(self.labels)

@@ -21,11 +21,11 @@ from kerasvit.arguments import ArgumentError, integer
 from kerasvit.preprocessing import Preprocessing
 from kerasvit.types import Tensor
 
+from . import operations
 from .augmentations import Augmentation, find_augmentation
 from .crops import crop_of_resized, random_crop
 from .images import Images
 from .mixing import mix_one_of
-from .operations import erase, per_channel
 from .shards import Rows
 
 log = logging.getLogger("kerasvit")
@@ -170,10 +170,11 @@ def training_batches(
     repeats = augmentation.repeats
     rows = Rows.of(size, shard, pairs=bool(augmentation.mixing), repeats=repeats)
     images, transform, normalize = images.fitted(model, normalize)
-    if images.channels != 3 and augmentation.magnitude is not None:
+    if images.channels != 3 and augmentation.changes_colours:
         log.warning(
-            "augment: changes of colours are left out for images of %d channels.",
+            "augment: changes of colours are left out for images of %d channel%s.",
             images.channels,
+            "s" * (images.channels > 1),
         )
         augmentation = dataclasses.replace(augmentation, colours=False)
     example = _example(images, transform, normalize, augmentation, classes)
@@ -250,6 +251,10 @@ def _example(
     sizes: Any = {"size": transform.size, "antialias": transform.antialias}
     if augmentation.area == 1 and not larger:
         images = images.in_memory(transform, False)
+    # Of other channels the mean is grey, and black is two deviations below it: they may
+    # have a small part of the range.
+    other = bool(changes) and images.channels != 3
+    scale, offset = 64 / (255 * std), operations.GREY - 64 * mean / std
 
     def example(drawn: tuple, pair: tuple) -> tuple[Tensor, Tensor, Tensor]:
         (own_seed, draws, mark), (item, label) = drawn, pair
@@ -260,12 +265,16 @@ def _example(
             image = random_crop(images, item, area, seed=own_seed, **sizes)
         else:
             image = images.transformed(item, transform, normalize=False)
+        if other:
+            image = operations.per_channel(image, scale, offset)
         for i, change in enumerate(changes):
             image = change(image, draws[i])
+        if other:
+            image = operations.per_channel(image, 1 / scale, -offset / scale)
         if augmentation.erasing:
-            image = erase(image, augmentation.erasing, own_seed, mean, std)
+            image = operations.erase(image, augmentation.erasing, own_seed, mean, std)
         if normalize:  # mixing does not change the result
-            image = per_channel(image, 1 / (255 * std), -mean / std)
+            image = operations.per_channel(image, 1 / (255 * std), -mean / std)
         label = tf.one_hot(label, classes) if classes else label
         shape = (*transform.size, images.channels)
         return tf.ensure_shape(image, shape), label, mark
