@@ -24,7 +24,12 @@ from kerasvit.preprocessing import Preprocessing
 from kerasvit.types import PatchSize
 
 from .request import Request, VariantLike, check_count
-from .transforms import default_transform, stated_transform, with_normalization
+from .transforms import (
+    default_transform,
+    for_channels,
+    stated_transform,
+    with_normalization,
+)
 
 # Layers whose tensors depend on the number of classes.
 HEADS = ("head", "head_distillation")
@@ -147,6 +152,7 @@ def plan_fresh(variant: VariantLike, request: Request) -> Plan:
     sized = {**variant.defaults, "image_size": own}
     kwargs = {**sized, **variant.numbers, **request.arguments}
     stated = request.transform(kwargs["image_size"], own)
+    stated = stated and for_channels(stated, kwargs.get("channels", 3))
     check_count(request.label_names, kwargs["num_classes"])
     if kwargs["image_size"].is_any:
         kernel = resampling_kernel(None, variant.builder.__name__)
@@ -248,7 +254,9 @@ def _transformed(
     source_size: Size,
 ) -> tuple[dict[str, Any], Preprocessing, str]:
     """Returns (kwargs with one normalisation, transform, warning or "")."""
+    channels = kwargs.get("channels", 3)
     stated = request.transform(kwargs["image_size"], source_size)
+    stated = stated and for_channels(stated, channels)
     note, transform = "", stated or own
     if transform is None:
         transform, note = default_transform(
@@ -256,6 +264,12 @@ def _transformed(
         )
     if not (stated or description.saved):
         transform = transform.with_size(source_size)
+    if channels != transform.channels:
+        note = (
+            f"{note} Means and deviations are averages over those of the "
+            f"{transform.channels} channels of the weights. Those of your images: "
+            "model.preprocessing = images.train.measured(model.preprocessing)."
+        ).lstrip()
     include = request.include_preprocessing
     kwargs, transform = with_normalization(
         kwargs, transform, include, given=stated is not None

@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from kerasvit.arguments import ArgumentError
 from kerasvit.checkpoints import CheckpointError, Description, Statement
 from kerasvit.hub.manifest import Entry
 from kerasvit.preprocessing import Preprocessing
@@ -65,6 +66,23 @@ def default_transform(
         f"{description.path} states no preprocessing. The default of {code_base} is "
         f"used: {transform}. Pass `preprocessing` to use another."
     )
+
+
+def for_channels(stated: Preprocessing, channels: int) -> Preprocessing:
+    """Returns the transform that the caller states, for a number of channels.
+
+    Raises:
+        ArgumentError: It has a mean or deviation for each of other channels.
+    """
+    alike = len({*stated.mean}) == len({*stated.std}) == 1
+    if stated.channels != channels and not alike:
+        raise ArgumentError(
+            f"`preprocessing` has means and deviations of {stated.channels} channels, "
+            f"and the model takes {channels}. State as many, or one number for all.",
+            "preprocessing",
+            "channels",
+        )
+    return stated.with_channels(channels)
 
 
 def with_normalization(

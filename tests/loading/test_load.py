@@ -703,3 +703,23 @@ def test_a_built_in_normalisation_is_fitted_to_the_channels(tmp_path):
 def test_wrong_numbers_of_channels(channels):
     with pytest.raises(ValueError, match="`channels` must be a whole number"):
         timm(channels=channels)
+
+
+@on_last_backend
+def test_a_stated_transform_is_for_the_channels(caplog):
+    with caplog.at_level("WARNING", "kerasvit"):
+        found = timm(channels=4, preprocessing={"value_range": (0, 4095)})
+        fresh = timm(None, channels=4, preprocessing={"mean": 0.1, "std": 0.2})
+    assert "averages" not in caplog.text
+    assert found.preprocessing.value_range == (0, 4095)
+    assert found.preprocessing.mean == (0.5,) * 4
+    assert fresh.preprocessing.mean == (0.1,) * 4
+    with pytest.raises(ValueError, match="of 3 channels, and the model takes 4"):
+        timm(channels=4, preprocessing={"mean": [0.1, 0.2, 0.3]})
+
+
+@on_last_backend
+def test_means_of_other_channels_are_said_to_be_averages(caplog):
+    with caplog.at_level("WARNING", "kerasvit"):
+        timm(channels=4)
+    assert "averages over those of the 3 channels of the weights" in caplog.text
