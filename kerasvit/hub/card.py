@@ -31,7 +31,7 @@ _TABLE = r"\| --- \| --- \|(?:\n\|.*)+"
 _PARTS = {
     "title": r"# .*",
     "model": r"\w+ (?:for \d+ classes|without a head), images of "
-    r"(?:\d+ × \d+ pixels|any size)\.",
+    r"(?:\d+ × \d+ pixels|any size)(?:, \d+ channels?)?\.",
     "code": _CODE,
     "timm": r"timm reads this model too, [\s\S]*?\n```"
     r"|The tensors have kerasvit's variable paths as names\..*",
@@ -395,10 +395,14 @@ def _parts(
     kwargs, labels = record["kwargs"], record["label_names"]
     height, width = kwargs["image_size"]
     size = f"{height} × {width} pixels" if height else "any size"
+    channels = kwargs.get("channels", 3)
+    if channels != 3:
+        size += f", {channels} channel{'s' * (channels > 1)}"
     classes, short = kwargs["num_classes"], name.removeprefix("hf://")
     head, call = "without a head", "model.predict(images)"
     if classes:
-        head, call = f"for {classes} classes", 'kerasvit.classify(model, "photo.jpg")'
+        photo = {1: "image.png", 3: "photo.jpg"}.get(channels, "image.tif")
+        head, call = f"for {classes} classes", f'kerasvit.classify(model, "{photo}")'
     load = _load(record, name, facts)
     parts = {
         "title": f"# {short}",
