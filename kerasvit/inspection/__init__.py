@@ -73,3 +73,4 @@ from .features.receptive_field import ReceptiveFields as ReceptiveFields
 from .features.receptive_field import (
     effective_receptive_field as effective_receptive_field,
 )
+from .figures import as_rgb as as_rgb

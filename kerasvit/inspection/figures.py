@@ -1,8 +1,12 @@
-"""Figures of matplotlib, which is an optional dependency."""
+"""Figures of matplotlib, which is an optional dependency, and images in them."""
 
+from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
+
+from kerasvit.arguments import ArgumentError
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -23,15 +27,43 @@ def new_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def shown(image: np.ndarray, *, stretch: bool = True) -> np.ndarray:
-    """Returns an image (H, W, 1 or 3) for `imshow`, with values in [0, 1].
+def as_rgb(
+    image: Any, bands: Sequence[int] | None = None, *, stretch: bool = True
+) -> np.ndarray:
+    """Returns an image of any number of channels as one to be drawn.
+
+    The values of three channels are stretched together from their whole range to 0…1.
+    Of other images those of each drawn channel are, from its percentiles 2 to 98: a few
+    bright pixels would make all others black.
 
     Args:
-        image: Pixels of any range.
-        stretch: Whether the range is stretched to [0, 1].
+        image: (H, W, C), pixels of any range.
+        bands: Numbers of the channels, from 0, that are red, green and blue, such as
+            (3, 2, 1) of Sentinel-2; or of one that is grey. None: the first three, or
+            of one or two channels the first.
+        stretch: False: the values are those of the image.
+
+    Returns:
+        (H, W, 3), float64.
+
+    Raises:
+        ArgumentError: `bands` are not one or three of the channels.
     """
     image = np.asarray(image, "float64")
-    if stretch:
+    channels, as_it_is = image.shape[-1], bands is None and image.shape[-1] == 3
+    bands = range(3 if channels > 2 else 1) if bands is None else [*bands]
+    known = all(isinstance(i, Integral) and 0 <= i < channels for i in bands)
+    if len(bands) not in (1, 3) or not known:
+        raise ArgumentError(
+            f"`bands` must be three channels, or one, from 0 to {channels - 1}. "
+            f"Received: {bands!r:.100}.",
+            "bands",
+        )
+    image = image[..., list(bands)]
+    if stretch and as_it_is:
         low, high = image.min(), image.max()
         image = (image - low) / (high - low or 1)
-    return np.repeat(image, 3, axis=-1) if image.shape[-1] == 1 else image
+    elif stretch:
+        low, high = np.percentile(image, (2, 98), axis=(0, 1))
+        image = ((image - low) / np.where(high > low, high - low, 1)).clip(0, 1)
+    return np.repeat(image, 3, axis=-1) if len(bands) == 1 else image

@@ -1,17 +1,24 @@
 """Draws attention maps, distances and embeddings with matplotlib."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from kerasvit.arguments import ArgumentError, integer
-from kerasvit.inspection.figures import new_figure, shown
+from kerasvit.inspection.figures import as_rgb, new_figure
 
 from .attention_maps import AttentionMaps
 from .embeddings import Embeddings
 
 
-def plot_attention(maps: AttentionMaps, images: Any, *, columns: int = 4) -> Any:
+def plot_attention(
+    maps: AttentionMaps,
+    images: Any,
+    *,
+    columns: int = 4,
+    bands: Sequence[int] | None = None,
+) -> Any:
     """Draws the first images, their heat, and the rollout where there is one.
 
     The heat is that of the last layer, mean over its heads. Each map has its own colour
@@ -19,15 +26,16 @@ def plot_attention(maps: AttentionMaps, images: Any, *, columns: int = 4) -> Any
 
     Args:
         maps: `AttentionMaps` of the images.
-        images: (images, H, W, 1 or 3), of any range, which is stretched to black and
-            white.
+        images: (images, H, W, C), of any range, which is stretched to black and white.
         columns: Number of images.
+        bands: Channels that are red, green and blue, such as (3, 2, 1), or one that is
+            grey; None: the first.
 
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it.
 
     Raises:
-        ValueError: The images are not those of the maps.
+        ValueError: The images are not those of the maps, or have no such bands.
         ImportError: matplotlib is not installed.
     """
     images = np.asarray(images)
@@ -45,7 +53,7 @@ def plot_attention(maps: AttentionMaps, images: Any, *, columns: int = 4) -> Any
     axes = figure.subplots(1 + len(rows), count, squeeze=False)
     height, width = maps.image_size
     for i in range(count):
-        axes[0, i].imshow(shown(images[i]), extent=(0, width, height, 0))
+        axes[0, i].imshow(as_rgb(images[i], bands), extent=(0, width, height, 0))
         axes[0, i].set_title(f"image {i}")
         for axis, (name, heat) in zip(axes[1:, i], rows.items(), strict=True):
             picture = axis.imshow(
@@ -132,20 +140,21 @@ def plot_distances(maps: AttentionMaps) -> Any:
     return figure
 
 
-def plot_filters(result: Embeddings) -> Any:
+def plot_filters(result: Embeddings, *, bands: Sequence[int] | None = None) -> Any:
     """Draws the principal components of the filters, as figure 7 of arXiv 2010.11929.
 
     Each component is stretched to the range of colours, with 0 at the middle. The
     titles are their shares of the variance.
 
     Args:
-        result: `Embeddings` of a model for images of 1 or 3 channels.
+        result: `Embeddings` of a model.
+        bands: Channels that are drawn, as for `plot_attention`.
 
     Returns:
         `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: There are no filters.
+        ValueError: There are no filters, or no such bands.
         ImportError: matplotlib is not installed.
     """
     if result.filters is None or result.variance is None:
@@ -159,7 +168,8 @@ def plot_filters(result: Embeddings) -> Any:
             axis.set_axis_off()
             continue
         one = result.filters[i]
-        axis.imshow(shown(0.5 + one / (2 * np.abs(one).max()), stretch=False))
+        one = 0.5 + one / (2 * np.abs(one).max())
+        axis.imshow(as_rgb(one, bands, stretch=False))
         axis.set_title(f"{100 * result.variance[i]:.1f} %", fontsize=8)
     figure.supxlabel("pixels of a patch")
     figure.supylabel("pixels of a patch")
