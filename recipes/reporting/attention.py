@@ -29,7 +29,7 @@ def _attention(subject):
         },
         "image_size": list(found.image_size),
         "numbers": (1 + shown).tolist(),
-        "images": [pixels(image).tolist() for image in subject.x[shown]],
+        "images": [pixels(each, subject.bands).tolist() for each in subject.x[shown]],
         "heat": (100 * found.heat[shown]).tolist(),
         "rollout": None if rollout is None else (100 * rollout[shown]).tolist(),
     }
@@ -40,11 +40,14 @@ def chosen_images(count):
     return np.linspace(0, count - 1, min(count, SHOWN)).round().astype(int)
 
 
-def pixels(image):
+def pixels(image, bands):
     """Returns a small image with values from 0 to 255, stretched to this range."""
-    image = thinned(image).astype("float64")
-    low, high = image.min(), image.max()
-    return np.round(255 * (image - low) / (high - low or 1)).astype(int)
+    return np.round(255 * inspection.as_rgb(thinned(image), bands)).astype(int)
+
+
+def drawn_bands(subject):
+    """Returns what pictures of images depend on besides them."""
+    return {"bands": [*subject.bands]} if subject.bands else {}
 
 
 def thinned(image):
@@ -94,7 +97,11 @@ def _embeddings(subject):
     found = inspection.embeddings(subject.model, FILTERS)
     result = {"filters": None, "variance": None, "similarity": None}
     if found.filters is not None:
-        result["filters"] = found.filters.tolist()
+        shown = [
+            inspection.as_rgb(each, subject.bands, stretch=False).tolist()
+            for each in found.filters
+        ]
+        result["filters"] = shown
         result["variance"] = found.variance.tolist()
     if found.similarity is not None:
         height, width = found.similarity.shape[:2]
@@ -164,7 +171,8 @@ def _segmentation(subject):
         "image_size": list(found.image_size),
         "numbers": (1 + numbers[shown]).tolist(),
         "shown": [
-            _dimmed(*pair) for pair in zip(images[shown], masks[shown], strict=True)
+            _dimmed(*pair, subject.bands)
+            for pair in zip(images[shown], masks[shown], strict=True)
         ],
         "heat": (100 * found.heat[shown]).tolist(),
     }
@@ -174,9 +182,9 @@ def _mean(heat, masks):
     return float(inspection.segmentation_score(heat, masks).mean())
 
 
-def _dimmed(image, mask):
+def _dimmed(image, mask, bands):
     """Returns the pixels of an image that is dark outside of the object."""
-    shown = pixels(image)
+    shown = pixels(image, bands)
     dark = (OUTSIDE * shown).astype(int)
     return np.where(thinned(mask)[..., None], shown, dark).tolist()
 
@@ -217,16 +225,24 @@ def _without_masks(subject):
 
 MEASURES = {
     "attention": Measure(
-        _attention, _show_attention, lambda s: Passes(2), without_attention
+        _attention,
+        _show_attention,
+        lambda s: Passes(2),
+        without_attention,
+        drawn_bands,
     ),
     "embeddings": Measure(
-        _embeddings, _show_embeddings, lambda s: Passes(0, 0, 0), without_embeddings
+        _embeddings,
+        _show_embeddings,
+        lambda s: Passes(0, 0, 0),
+        without_embeddings,
+        drawn_bands,
     ),
     "segmentation": Measure(
         _segmentation,
         _show_segmentation,
         lambda subject: Passes(2),
         _without_masks,
-        lambda subject: {"masks": subject.masks.digest},
+        lambda subject: {"masks": subject.masks.digest} | drawn_bands(subject),
     ),
 }

@@ -14,7 +14,7 @@ import numpy as np
 
 from kerasvit import Preprocessing
 from kerasvit.data import IndexedImages, files_in
-from kerasvit.preprocessing import read_image
+from kerasvit.preprocessing import read_bands, read_image
 
 SUFFIXES = {".png", ".bmp", ".gif", ".tif", ".tiff"}  # JPEG would change the colours
 
@@ -103,20 +103,27 @@ def read(
     pairs = [(i, path) for i, path in pairs if path in files]
     if not pairs:
         return None
-    transform = dataclasses.replace(transform, mean=0.0, std=1.0)  # a black border
     masks = [_transformed(files[path], path, transform) for _, path in pairs]
     return Masks(np.array([i for i, _ in pairs]), np.stack(masks))
 
 
+def _pixels(photo, transform):
+    if transform.channels == 3:
+        return np.asarray(read_image(photo))
+    return read_bands(photo, transform.channels, transform.value_range)
+
+
 def _transformed(file, photo, transform):
-    mask, image = read_image(file), read_image(photo)
-    if mask.size != image.size:
-        sizes = [f"{each.height} × {each.width}" for each in (mask, image)]
+    mask, image = np.asarray(read_image(file)), _pixels(photo, transform)
+    if mask.shape[:2] != image.shape[:2]:
+        sizes = [f"{each.shape[0]} × {each.shape[1]}" for each in (mask, image)]
         raise ValueError(
             f"`masks`: {file} has {sizes[0]} pixels, and its image {photo} has "
             f"{sizes[1]}. Make them equal."
         )
-    shown = 255 * np.asarray(mask).any(axis=2).astype("uint8")
+    shown = 255 * mask.any(axis=2).astype("uint8")
+    # RGB with a black border.
+    transform = dataclasses.replace(transform, mean=0.0, std=1.0, value_range=None)
     found = transform(shown, normalize=False)[..., 0] > 127
     if not found.any():
         raise ValueError(

@@ -63,6 +63,9 @@ class Config(Objective, Weights):
     masks: str | None = None
     """Folder of masks, NAME.png or CLASS/NAME.png of the image CLASS/NAME.jpg, for the
     measure segmentation. Black is the background, other colours are the object."""
+    bands: tuple[int, ...] | None = None
+    """Of images with other than three channels: those drawn as red, green and blue,
+    from 0, such as 3 2 1; or one that is grey. None: the first."""
     batch_size: int = 32
     """Images per pass; it does not change the results."""
     # Values that a .keras model without a record expects.

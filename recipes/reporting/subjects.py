@@ -10,6 +10,7 @@ from scoring import accuracy, candidates, sets
 from scoring.outputs import are_probabilities, as_logits, relabelled
 
 from kerasvit.evaluation import scores
+from kerasvit.inspection import as_rgb
 
 from . import masks, objective
 
@@ -23,7 +24,7 @@ class Subject:
     Attributes:
         name: Name of the model in tables and pictures.
         model: `keras.Model` from images to logits or probabilities (batch, classes).
-        x: Images as the model takes them, float32 (N, H, W, 3).
+        x: Images as the model takes them, float32 (N, H, W, C).
         y: Class indices of the model, int (N,).
         probabilities: Whether the model returns probabilities.
         weights: SHA-256 of the weights.
@@ -33,6 +34,7 @@ class Subject:
         accuracy, loss: Top-1 and the mean cross-entropy on the images.
         objective: The loss that the model was trained with, on these images.
         masks: Masks of the objects; None if there are none.
+        bands: Channels that pictures show as red, green and blue; None: the first.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Subject:
     loss: float
     objective: objective.Objective
     masks: masks.Masks | None
+    bands: tuple[int, ...] | None = None
 
     @property
     def data(self) -> tuple:
@@ -95,9 +98,11 @@ def load(config) -> list[Subject]:
         ValueError: There is no such model or set, they do not fit, or there are too few
             images.
     """
-    image_set = sets.find(config.image_set)
-    files = masks.find(config.masks, image_set.images) if config.masks else {}
     found = candidates.load_all(config.models, config.model_input, state=config.state)
+    channels = candidates.channels_of(found)
+    as_rgb(np.zeros((1, 1, channels)), config.bands)  # it checks them
+    image_set = sets.find(config.image_set, channels=channels)
+    files = masks.find(config.masks, image_set.images) if config.masks else {}
     image_set = image_set.sample(config.images)
     matches = [accuracy.match_classes(image_set, each, "data") for each in found]
     known = [
@@ -152,4 +157,5 @@ def _subject(config, name, candidate, images, files):
         loss=found["nll"].value,
         objective=objective.of(config, name, candidate, images, probabilities),
         masks=masks.read(files, images, candidate.transform) if files else None,
+        bands=config.bands,
     )

@@ -86,6 +86,24 @@ def load_all(
     ]
 
 
+def channels_of(models: Sequence[Candidate]) -> int:
+    """Returns the number of channels of the images that models take.
+
+    Raises:
+        ValueError: They take images with different numbers of channels.
+    """
+    first, *others = models
+    channels = first.transform.channels
+    for each in others:
+        if each.transform.channels != channels:
+            raise ValueError(
+                f"`models` must take the same images. Received: {first.name} with "
+                f"{channels} channels, {each.name} with {each.transform.channels}. "
+                "Give them in separate commands."
+            )
+    return channels
+
+
 def load(
     name: str,
     values: str | None = None,

@@ -99,7 +99,7 @@ def _zeros(y_true, y_pred):
 def relabelled(images: Images, labels) -> Images:
     """Returns images with other labels, int (count,)."""
     if isinstance(images, IndexedImages):
-        return type(images)(images.items, labels, images.names)
+        return type(images)(images.items, labels, images.names, images.channels)
     labels = tf.constant(labels, tf.int32)
     stored = images.stored.enumerate()
     stored = stored.map(lambda i, pair: (pair[0], labels[i]))

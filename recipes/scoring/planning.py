@@ -48,7 +48,6 @@ def plan(devices: Devices, config, store: results.Store) -> Plan:
     with devices.first_goes_first():
         groups = corrupted.find_all(config.on, config.corrupt)
         others = [x for x in config.on if x not in groups and not vtab.has(x)]
-        found = {name: sets.find(name, devices.shard) for name in others}
         of_vtab = [images.find(each) for each in vtab.tasks(config.on)]
         needs_head = bool(others or groups) and not config.frozen
         models = candidates.load_all(
@@ -58,6 +57,13 @@ def plan(devices: Devices, config, store: results.Store) -> Plan:
             headless=not needs_head,
             state=config.state,
         )
+        channels = candidates.channels_of(models)
+        if channels != 3 and (groups or of_vtab or config.corrupt):
+            raise ValueError(
+                f"`on`, `corrupt`: corruptions and VTAB are for RGB images, and "
+                f"{models[0].name} takes {channels} channels. Leave them out."
+            )
+        found = {name: sets.find(name, devices.shard, channels) for name in others}
     names = _names({**found, **groups})
     found, groups = (
         [
@@ -120,6 +126,7 @@ def _of_features(devices, config, models, names):
         ValueError: No set has training images, or there is no such layer.
     """
     options = config.train_images, config.images, devices.shard
+    options += (candidates.channels_of(models),)
     with devices.first_goes_first():
         opened = {name: sets.find_training(name, *options) for name in names}
     notes = []

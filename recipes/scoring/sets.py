@@ -85,7 +85,7 @@ def digest_of(images: data.Images) -> str:
     return found.hexdigest()
 
 
-def find(name: str, shard: tuple[int, int] = (0, 1)) -> ImageSet:
+def find(name: str, shard: tuple[int, int] = (0, 1), channels: int = 3) -> ImageSet:
     """Opens a set.
 
     Args:
@@ -93,13 +93,15 @@ def find(name: str, shard: tuple[int, int] = (0, 1)) -> ImageSet:
             one), a CSV (its test or validation images, if it has a column `split`), a
             name of `names.BUILT_IN`, or a name or alias of `catalogue.py`, or another
             data set of tensorflow-datasets.
-        shard: As for `kerasvit.data.from_folder`.
+        shard, channels: As for `kerasvit.data.from_folder`.
 
     Raises:
-        ValueError: There is no such set, or it cannot be read.
+        ValueError: There is no such set, or it cannot be read, or it has no images with
+            these channels.
     """
     if Path(name).expanduser().exists():
-        return _folder(Path(name).expanduser(), shard)
+        return _folder(Path(name).expanduser(), shard, channels)
+    _check_rgb(name, channels)
     if name in data.BUILT_IN:
         dataset = data.built_in(name)
         return of_dataset(name, dataset)
@@ -115,15 +117,24 @@ def of_dataset(name: str, dataset: data.LabelledImages) -> ImageSet:
     return ImageSet(name, dataset.test, labels, dataset.class_names)
 
 
-def _folder(root, shard):
+def _check_rgb(name, channels):
+    if channels != 3:
+        raise ValueError(
+            f"The images of {name} are RGB, and the model takes {channels} channels. "
+            "Give a folder of such images."
+        )
+
+
+def _folder(root, shard, channels):
     """Returns the images of a folder or a CSV."""
     found = data.find_files(root)
     named = next(found[part] for part in ("test", "validation", "all") if part in found)
     files = [path for paths in named.values() for path in paths]
     process, processes = shard
-    data.check_images(files[process::processes])
+    data.check_images(files[process::processes], channels)
     counts = [len(paths) for paths in named.values()]
-    images = IndexedImages(files, np.repeat(np.arange(len(named)), counts))
+    labels = np.repeat(np.arange(len(named)), counts)
+    images = IndexedImages(files, labels, channels=channels)
     return ImageSet(root.name, images, [*images.labels[:, None]], list(named))
 
 
@@ -204,6 +215,7 @@ def find_training(
     most: int,
     images: int | None = None,
     shard: tuple[int, int] = (0, 1),
+    channels: int = 3,
 ) -> TrainingSet | None:
     """Opens a set; returns None for a set of tensorflow-datasets without "train".
 
@@ -218,14 +230,17 @@ def find_training(
             stored in random order, are the first: 65,000 of ImageNet are those of
             big_vision. Of other sets they are a sample, stratified by class.
         images: As for `ImageSet.sample`, of the test images.
-        shard: As for `kerasvit.data.from_folder`.
+        shard, channels: As for `kerasvit.data.from_folder`.
 
     Raises:
-        ValueError: There is no such set, or it cannot be read.
+        ValueError: As for `find`.
     """
     path, split = Path(name).expanduser(), AS_IN_TRAINING
+    if not path.exists():
+        _check_rgb(name, channels)
     if path.exists():
-        dataset, name = training_data.from_path(path, shard=shard), path.name
+        options = {"shard": shard, "channels": channels}
+        dataset, name = training_data.from_path(path, **options), path.name
     elif name in data.BUILT_IN:
         dataset = data.built_in(name)
     else:

@@ -321,9 +321,8 @@ def stub(model, name="model", builder=""):
     x = rng.standard_normal((3, *model.input_shape[1:])).astype("float32")
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     data = (model, x, np.arange(3), loss)
-    return SimpleNamespace(
-        name=name, model=model, x=x, data=data, batch_size=3, builder=builder
-    )
+    facts = {"name": name, "model": model, "x": x, "data": data, "builder": builder}
+    return SimpleNamespace(**facts, batch_size=3, bands=None)
 
 
 @on_last_backend
