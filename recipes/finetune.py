@@ -181,16 +181,19 @@ def run(trainings: list[Config]) -> list[dict | None]:
         for asked in trainings:
             command_line.check(asked)
         devices = start_devices(trainings[0])
-        models.check_weights(trainings[0], {"small": SMALL})
+        channels = models.check_weights(trainings[0], {"small": SMALL})
     with devices.together():
-        return [finetune_on(devices, asked) for asked in trainings]
+        return [finetune_on(devices, asked, None, channels) for asked in trainings]
 
 
-def finetune_on(devices: Devices, asked: Config, images=None) -> dict | None:
+def finetune_on(
+    devices: Devices, asked: Config, images=None, of_weights: int = 3
+) -> dict | None:
     """Trains on the devices, on `LabelledImages` if given; else like `finetune`."""
     with command_line.checking_input():
-        images = images or training_data.find_data(asked, devices)
+        images = images or training_data.find_data(asked, devices, of_weights)
         model = build(asked, images.class_names, defaults.size_of(asked, images))
+        means = models.set_means(asked, model, images, of_weights)
         chosen, reasons = defaults.choose(asked, images, model, devices)
         training_data.check_first_batch(chosen, model, images)
         models.train_only(chosen, model)
@@ -234,7 +237,7 @@ def finetune_on(devices: Devices, asked: Config, images=None) -> dict | None:
                 kept = stages.finish(stage, trainer, resume, *best)
                 test = Evaluation(images.test, devices, **options)
                 parts.append({**test(trainer), **kept})
-        result = results.summary(parts, plan, images, folder, start)
+        result = results.summary(parts, plan, images, folder, start, means)
         return results.save(
             result, plan, staged, recipe=__file__, devices=devices, dataset=images
         )
@@ -275,6 +278,8 @@ def build(asked: Config, label_names: list[str], size=None) -> keras.Model:
         "image_size": size and (size[0], size[-1]),
         "state": asked.state,
     }
+    if asked.channels:
+        options["channels"] = asked.channels
     if variant is None:
         model = kerasvit.from_pretrained(asked.weights, **options)
         if model.record["kwargs"].get("dropout", asked.dropout) != asked.dropout:

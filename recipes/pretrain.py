@@ -257,6 +257,7 @@ def pretrain_on(devices: Devices, asked: Config) -> dict | None:
     with command_line.checking_input():
         images = training_data.find_data(asked, devices)
         model = build(asked, images.class_names)
+        means = models.set_means(asked, model, images)
         devices.perturbation(asked.perturbation, radius(asked))
         epochs = None if asked.steps else asked.epochs
         chosen = dataclasses.replace(asked, rho=radius(asked), epochs=epochs)
@@ -301,7 +302,7 @@ def pretrain_on(devices: Devices, asked: Config) -> dict | None:
                 kept = stages.finish(stage, trainer, resume, *best)
                 test = Evaluation(images.test, devices, **options)
                 parts.append({**test(trainer), **kept})
-        result = results.summary(parts, plan, images, folder)
+        result = results.summary(parts, plan, images, folder, means=means)
         return results.save(
             result, plan, staged, recipe=__file__, devices=devices, dataset=images
         )
@@ -330,10 +331,12 @@ def build(config: Config, label_names: list[str]) -> keras.Model:
     variant = models.find_variant(config, SMALL)
     size = config.image_size
     rates = {"dropout": config.dropout, "stochastic_depth": config.stochastic_depth}
+    channels = {"channels": config.channels} if config.channels else {}
     model = variant(
         num_classes=len(label_names),
         image_size=size and (size[0], size[-1]),
         **{k: rate for k, rate in rates.items() if rate or k in variant.defaults},
+        **channels,
         **builder_arguments(config),
     )
     model.record["label_names"] = label_names

@@ -3,6 +3,7 @@
 import math
 
 LIMITS = {  # {setting: (minimum, maximum)}
+    "channels": (1, 1000),
     "batch_size": (1, math.inf),
     "batch": (1, math.inf),
     "image_size": (1, math.inf),

@@ -51,6 +51,8 @@ EXCLUSIVE = (
 )
 # {setting: option without which it changes nothing}; any value where it is a CAPITAL
 NEEDED = {
+    "channels": "--data FOLDER",
+    "value_range": "--data FOLDER",
     "resize": "--augment resize_crop",
     "share_seed": "--share SHARE",
     "same_steps": "--share SHARE",

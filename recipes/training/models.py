@@ -1,5 +1,6 @@
 """Builds the model of a training: its variant, its head, and what is frozen."""
 
+import dataclasses
 import logging
 import math
 import re
@@ -12,6 +13,8 @@ from training.progress import console
 import kerasvit
 from kerasvit.fine_tuning import heads_of
 from kerasvit.inspection import layers_in
+
+MEASURED = 2_000  # images, whose means and deviations are measured
 
 log = logging.getLogger("kerasvit")
 
@@ -35,24 +38,63 @@ def find_variant(config, small: dict) -> kerasvit.Variant | None:
     return small.get(name) or getattr(kerasvit, name)
 
 
-def check_weights(config, small: dict) -> None:
-    """Raises a `ValueError` for weights of another model, before reading images.
+def check_weights(config, small: dict) -> int:
+    """Returns the number of channels that the weights are for, before reading images.
 
     Args:
         config, small: As for `find_variant`.
+
+    Raises:
+        ValueError: The weights are of another model.
     """
     variant = find_variant(config, small)
     if not config.weights:
-        return
+        return 3
     level = log.level
     log.setLevel(logging.ERROR)  # `build` logs the same messages again
     try:
         if variant:
-            variant.preprocessing(config.weights, state=config.state)
-        else:
-            kerasvit.from_pretrained(config.weights, state=config.state)
+            found = variant.preprocessing(config.weights, state=config.state)
+            return found.channels
+        built = kerasvit.from_pretrained(config.weights, state=config.state)
+        return built.preprocessing.channels
     finally:
         log.setLevel(level)
+
+
+def set_means(config, model, images, of_weights: int = 3) -> str | None:
+    """Sets means and deviations of images with other channels than the weights'.
+
+    They are measured on training images, and a part of the model's transform. It has
+    the range of values of the settings, too.
+
+    Args:
+        config: Dataclass of the settings.
+        model: `ImageModel`.
+        images: `kerasvit.data.LabelledImages`.
+        of_weights: Number of channels that the weights are for.
+
+    Returns:
+        How they were measured, for the card; None: they are those of the weights.
+
+    Raises:
+        ValueError: A channel has the same value in all images.
+    """
+    transform = model.preprocessing
+    if config.value_range:
+        transform = dataclasses.replace(transform, value_range=config.value_range)
+    measured = transform.channels != of_weights
+    if measured:
+        transform = images.train.measured(transform, MEASURED)
+    if transform != model.preprocessing:
+        model.preprocessing = transform
+    if not measured:
+        return None
+    found = f"measured on {min(MEASURED, len(images.train)):,} training images"
+    count = transform.channels
+    what = f"images of {count} channels" if count > 1 else "grey images"
+    console.print(f"Means and deviations of {what}: {found}.", highlight=False)
+    return found
 
 
 def set_labels(config, model, label_names: list[str]) -> None:

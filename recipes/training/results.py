@@ -69,6 +69,7 @@ def facts(config, model, result: dict, recipe: str) -> dict:
         ),
         **start_of(result["start"] or {}),
         **_settings(config, model, rho),
+        **({"means and deviations": found} if (found := result.get("means")) else {}),
         "steps": last * result["steps_between_validations"],
         **stages_of(result),
         **({"kept": selected} if selected else {}),
@@ -157,7 +158,12 @@ def _license_beside(config, model):
 
 
 def summary(
-    parts: list[dict], plan: list, dataset, folder: Path, start: dict | None = None
+    parts: list[dict],
+    plan: list,
+    dataset,
+    folder: Path,
+    start: dict | None = None,
+    means: str | None = None,
 ) -> dict:
     """Returns the content of result.json, but for the licence.
 
@@ -167,6 +173,7 @@ def summary(
         dataset: `kerasvit.data.LabelledImages`.
         folder: Folder of the results.
         start: Result of `linear_classifier.set_head`; None for fresh weights.
+        means: Result of `models.set_means`.
     """
     main = stages.main_of(plan)
     return {
@@ -180,6 +187,7 @@ def summary(
         "test_is_validation": dataset.test is dataset.validation,
         "images": dataset.counts,
         "start": start,
+        **({"means": means} if means else {}),
     }
 
 

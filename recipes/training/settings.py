@@ -52,6 +52,10 @@ class Data:
     dataset: str = ""  # of names.BUILT_IN, or of tensorflow-datasets
     # folder of class folders, or CSV of path and label, instead of `dataset`
     data: str | None = None
+    # of images in `data`, such as 1 for grey of 16 bits; None: those of the weights
+    channels: int | None = None
+    # values that stand for 0 and 1; None: those of the files' type
+    value_range: tuple[float, float] | None = None
     # of each class, for data without validation images; None: 0.1, or 0.02 of
     # tensorflow-datasets with test images
     validation_share: float | None = None

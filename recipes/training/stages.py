@@ -123,9 +123,13 @@ class Stage:
             dataset: `kerasvit.data.LabelledImages`.
             options: Result of `training_data.fit_options`.
         """
+        images = dataset.train.images
+        augmentation = training_data.augmentation(self.config)
+        if images.channels != 3:  # `check_first_batch` has told
+            augmentation = dataclasses.replace(augmentation, colours=False)
         return data.training_batches(
-            dataset.train.images,
-            augment=training_data.augmentation(self.config),
+            images,
+            augment=augmentation,
             seed=self.config.seed + self.number,
             shard=devices.shard,
             **options,

@@ -83,6 +83,11 @@ def find_teacher(config, student) -> Teacher | None:
     teacher = found.model
     any_model.check_one_label(teacher, config.teacher, "teacher")
     _check_labels(teacher, student)
+    if teacher.input_shape[-1] != student.input_shape[-1]:
+        raise ValueError(
+            f"`teacher` takes images with {teacher.input_shape[-1]} channels, and the "
+            f"student {student.input_shape[-1]}. Give a teacher for the same images."
+        )
     pixels = student.preprocessing
     image = keras.Input(student.input_shape[1:], name="image")
     x = image

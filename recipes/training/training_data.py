@@ -10,16 +10,24 @@ from kerasvit import data
 from kerasvit.preprocessing import input_problem
 
 
-def find_data(config, devices: Devices) -> data.LabelledImages:
+def find_data(config, devices: Devices, of_weights: int = 3) -> data.LabelledImages:
     """Returns the images, which the first process prepares, if needed.
 
     Of files, each process reads its share to find damaged ones.
+
+    Args:
+        config: Dataclass of the settings.
+        devices: `Devices`.
+        of_weights: Number of channels that the weights are for.
 
     Raises:
         ValueError: As for `find`, in the process that found it and in all others.
     """
     wanted = config.dataset, config.data, config.share, config.share_seed
-    own = {"validation_share": config.validation_share}
+    own = {
+        "validation_share": config.validation_share,
+        "channels": config.channels or of_weights,
+    }
     if not config.data:
         with devices.first_goes_first():
             return find(*wanted, **own)
@@ -41,6 +49,7 @@ def find(
     seed: int = 0,
     *,
     validation_share: float | None = None,
+    channels: int = 3,
     shard: tuple[int, int] = (0, 1),
 ) -> data.LabelledImages:
     """Returns the images of a folder, or a built-in or tensorflow-datasets set.
@@ -49,14 +58,20 @@ def find(
         dataset: Name of a set, used without a path.
         path: Folder of class folders, or a CSV, or None.
         share, seed: As for `LabelledImages.of_share`.
-        validation_share, shard: As for `kerasvit.data.from_folder`.
+        validation_share, channels, shard: As for `kerasvit.data.from_folder`.
 
     Raises:
-        ValueError: As for the functions of `kerasvit.data`.
+        ValueError: As for the functions of `kerasvit.data`; or a set without a path,
+            which has RGB images, is wanted with other channels.
     """
     own = {"validation_share": validation_share}
     if path:
-        found = from_path(path, shard=shard, **own)
+        found = from_path(path, shard=shard, channels=channels, **own)
+    elif channels != 3:
+        raise ValueError(
+            f"`dataset`: the images of {dataset} are RGB, and the weights are for "
+            f"{channels} channels. Give a folder of such images with --data."
+        )
     elif dataset in data.BUILT_IN:
         found = data.built_in(dataset, **own)
     else:
