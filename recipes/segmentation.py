@@ -36,6 +36,7 @@ if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.start(parse, sys.argv[1:])
 
 import keras
+import numpy as np
 from command import paths
 from devices.devices import ONE
 from segmenting import labelled_masks, results
@@ -47,6 +48,7 @@ from training.step_log import StepLog
 from training.validation import Validation
 
 import kerasvit
+from kerasvit.inspection import as_rgb
 
 SMALL = kerasvit.Variant(  # 124,000 weights
     "small",
@@ -71,7 +73,9 @@ def segment(config: Config) -> dict:
         keras.utils.set_random_seed(config.seed)
         backbone = features(config)
         size = backbone.input_shape[1:3]
-        dataset = labelled_masks.find(config, size)
+        transform = kerasvit.Preprocessing.from_config(backbone.preprocessing)
+        as_rgb(np.zeros((1, 1, transform.channels)), config.bands)  # it checks them
+        dataset = labelled_masks.find(config, size, transform)
         out = f"runs/segmentation-{dataset.name}-{keras.backend.backend()}"
         folder = Path(config.out or out).expanduser()
     with contextlib.ExitStack() as held:
@@ -114,7 +118,8 @@ def trained(config: Config, backbone, dataset, folder: Path) -> dict:
     unfinished = folder / "unfinished.keras"
     model.save(unfinished)
     replace_file(unfinished, folder / "model.keras")
-    results.draw(model, *tested.batches[0], folder / "predictions.png")
+    path = folder / "predictions.png"
+    results.draw(model, *tested.batches[0], path, config.bands)
     write_json(folder / "result.json", result)
     shutil.rmtree(folder / "training")
     return result
@@ -148,7 +153,7 @@ def located(config: Config) -> Config:
 def segmenter(backbone: kerasvit.FeatureModel, classes: int) -> keras.Model:
     """Returns the model from images to logits (batch, height, width, classes)."""
     size = backbone.input_shape[1:3]
-    image = keras.Input((*size, 3), name="image")
+    image = keras.Input(backbone.input_shape[1:], name="image")
     logits = []
     maps = keras.tree.flatten(backbone(image))
     for name, x in zip(backbone.names, maps, strict=True):

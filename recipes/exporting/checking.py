@@ -130,7 +130,9 @@ def reader(name: str) -> str:
 
 def _images(random, shape, low, high):
     """Returns images of different brightness and contrast."""
-    ends = np.sort(random.uniform(low, high, size=(2, shape[0], 1, 1, 3)), axis=0)
+    ends = np.sort(
+        random.uniform(low, high, size=(2, shape[0], 1, 1, shape[-1])), axis=0
+    )
     return random.uniform(*ends, size=shape).astype("float32")
 
 

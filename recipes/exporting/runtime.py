@@ -2,7 +2,7 @@
 
     python -P runtime.py FORMAT FOLDER INPUTS.npz OUTPUTS.npz
 
-Each function returns one of images (batch, height, width, 3), float32. Run as a script,
+Each function returns one of images (batch, height, width, C), float32. Run as a script,
 neither Keras nor kerasvit can be imported: a file that needs them gives an error.
 """
 

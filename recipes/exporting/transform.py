@@ -1,10 +1,11 @@
 """Reads a photograph as the exported model beside this file takes it.
 
     from transform import read
-    image = read("photo.jpg")       # float32 (height, width, 3)
+    image = read("photo.jpg")       # float32 (height, width, channels)
 
-Needs Pillow and NumPy. export.json has the numbers: it is the evaluation transform of
-the model's weights, `kerasvit.Preprocessing`.
+Needs Pillow and NumPy, and tifffile for TIFF of many bands. export.json has the
+numbers: it is the evaluation transform of the model's weights,
+`kerasvit.Preprocessing`.
 """
 
 import json
@@ -22,29 +23,76 @@ def read(photo) -> np.ndarray:
     """Returns the input for one image: stack several for a batch.
 
     Args:
-        photo: Path, or image of Pillow with 8 bits per channel.
+        photo: Path, or image of Pillow, with 8 bits per channel if these are three. For
+            other channels also `.npy`, TIFF of many bands, or an array (height, width,
+            channels).
 
     Returns:
-        float32 (height, width, 3): pixels from 0 to 255, or normalised values if the
-        model takes these.
+        float32 (height, width, channels): pixels from 0 to 255, or normalised values if
+        the model takes these.
     """
     about = ABOUT["preprocessing"]
-    image = photo if isinstance(photo, Image.Image) else Image.open(photo)
-    if image.mode.startswith(("I", "F")):
-        raise ValueError(f"{photo} has more than 8 bits per channel: convert it.")
-    image = ImageOps.exif_transpose(image)
-    image = (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
-    height, width = resized(image.height, image.width, about)
-    if about["antialias"]:
+    channels, value_range = len(about["mean"]), about.get("value_range")
+    if channels == 3 and not value_range:
+        image = colours(photo)
+    else:
+        image = bands(photo, channels, value_range)
+    height, width = resized(*np.shape(image)[:2], about)
+    if not about["antialias"]:
+        pixels = bilinear(np.asarray(image, "float32"), (height, width))
+    elif isinstance(image, Image.Image):
         kernel = Image.Resampling(KERNELS.index(about["kernel"]))
         pixels = np.asarray(image.resize((width, height), kernel))
     else:
-        pixels = bilinear(np.asarray(image, "float32"), (height, width))
+        kernel = Image.Resampling(KERNELS.index(about["kernel"]))
+        each = (Image.fromarray(image[..., i]) for i in range(channels))
+        pixels = np.stack([band.resize((width, height), kernel) for band in each], -1)
     pixels = cropped(pixels, about)
     if ABOUT["input"]["values"] == "normalized":
         mean, std = np.float32(about["mean"]), np.float32(about["std"])
         pixels = (pixels / np.float32(255) - mean) / std
     return pixels
+
+
+def colours(photo) -> Image.Image:
+    """Returns an RGB image of 8 bits."""
+    image = photo if isinstance(photo, Image.Image) else Image.open(photo)
+    if image.mode.startswith(("I", "F")):
+        raise ValueError(f"{photo} has more than 8 bits per channel: convert it.")
+    image = ImageOps.exif_transpose(image)
+    return (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
+
+
+def bands(photo, channels: int, value_range) -> np.ndarray:
+    """Returns float32 (height, width, channels), 0 to 255 for the range of values."""
+    suffix = Path(photo).suffix.lower() if isinstance(photo, (str, Path)) else ""
+    if suffix == ".npy":
+        photo = np.load(photo)
+    elif suffix in (".tif", ".tiff") and channels > 1:
+        import tifffile
+
+        photo = tifffile.imread(photo)
+    elif suffix:
+        photo = Image.open(photo)
+    if isinstance(photo, Image.Image):
+        photo = ImageOps.exif_transpose(photo)
+        deep = photo.mode.startswith(("I", "F"))
+        photo = photo.convert("RGBA") if photo.mode == "P" else photo
+        mode = {1: "L", 3: "RGB"}.get(channels)
+        photo = photo.convert(mode) if mode and not deep else photo
+    array = np.asarray(photo)
+    if array.ndim == 2:
+        array = array[..., None]
+    if array.shape[-1] != channels == array.shape[0]:
+        array = np.moveaxis(array, 0, -1)
+    if array.ndim != 3 or array.shape[-1] != channels:
+        raise ValueError(f"The model takes {channels} channels, not {array.shape}.")
+    largest = {"uint8": 255, "uint16": 65_535}.get(array.dtype.name, 1)
+    if not value_range and largest == 1 and array.dtype.kind != "f":
+        raise ValueError(f"The range of {array.dtype.name} is not known.")
+    low, high = value_range or (0, largest)
+    array = array.astype("float32")
+    return (array - np.float32(low)) * np.float32(255 / (high - low))
 
 
 def resized(height: int, width: int, about: dict) -> tuple[int, int]:
@@ -76,7 +124,7 @@ def bilinear(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 def cropped(pixels: np.ndarray, about: dict) -> np.ndarray:
     """Returns the centre of an image, with a border in the mean's colour if needed."""
-    out = np.empty((*about["size"], 3), "float32")
+    out = np.empty((*about["size"], pixels.shape[-1]), "float32")
     out[:] = [min(max(round(255 * mean), 0), 255) for mean in about["mean"]]
     windows = []
     for before, side in zip(pixels.shape[:2], about["size"], strict=True):

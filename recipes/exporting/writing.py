@@ -26,7 +26,7 @@ class Served:
     """A model to export, and what it takes and returns.
 
     Attributes:
-        model: Images (batch, height, width, 3) → outputs (batch, n), float32.
+        model: Images (batch, height, width, channels) → outputs (batch, n), float32.
         low, high: Range of its images' values.
         inputs: "pixels" or "normalized".
         outputs: "probabilities", "logits" or "features".
@@ -56,13 +56,13 @@ def served(
         ValueError: The model itself normalises, or it has several outputs.
     """
     inner, transform = candidate.model, candidate.transform
-    size = tuple(inner.inputs[0].shape[1:3])
+    shape = tuple(inner.inputs[0].shape[1:])
     if len(inner.outputs) != 1 or len(inner.output_shape) != 2:
         raise ValueError(
             "`model`: the model must have one output (batch, n). Its outputs have the "
             f"shapes {[tuple(each.shape) for each in inner.outputs]}."
         )
-    image = keras.Input((*size, 3), batch_size=batch, name="image", dtype="float32")
+    image = keras.Input(shape, batch_size=batch, name="image", dtype="float32")
     x, (low, high) = image, PIXELS
     if inputs == "pixels" and candidate.normalize:
         x = normalization(transform.mean, transform.std)(x)
@@ -82,7 +82,7 @@ def served(
         x = probabilities(inner, x)
     # Layers in float32 follow one of 16 bits, and give the output its name.
     x = keras.layers.Activation("linear", dtype="float32", name=outputs)(x)
-    transform = transform.with_size(size)
+    transform = transform.with_size(shape[:2])
     return Served(keras.Model(image, x), low, high, inputs, outputs, transform)
 
 

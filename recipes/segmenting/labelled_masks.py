@@ -4,7 +4,7 @@
     model.fit(labelled_masks.Batches(dataset.train, 16, steps=100, seed=0))
 
 A mask has the class of each pixel, from 0, and `IGNORED` for pixels without one, as in
-Pascal VOC. An image is float32 (height, width, 3), from 0 to 255.
+Pascal VOC. An image is float32 (height, width, channels), from 0 to 255.
 """
 
 import dataclasses
@@ -16,8 +16,9 @@ import keras
 import numpy as np
 from PIL import Image
 
+from kerasvit import Preprocessing
 from kerasvit.data import SUFFIXES
-from kerasvit.preprocessing import read_image
+from kerasvit.preprocessing import read_bands, read_image
 
 IGNORED = 255
 SHAPES = ["background", "disc", "square", "triangle"]
@@ -44,20 +45,29 @@ class Dataset:
         return {"train": len(self.train), "validation": len(self.validation)}
 
 
-def find(config, size: tuple[int, int]) -> Dataset:
+def find(
+    config, size: tuple[int, int], of_model: Preprocessing | None = None
+) -> Dataset:
     """Returns the images of the settings, divided at random.
 
     Args:
         config: `segmentation_settings.Config`.
         size: (height, width) of images and masks, in pixels.
+        of_model: Transform of the model, for its channels and values; None: RGB.
 
     Raises:
         ValueError: An image has no mask, or a mask is wrong.
     """
+    of_model = of_model or Preprocessing(size)
     if config.folder:
         root = Path(config.folder).expanduser()
-        found, name = _Folder(root, size), root.resolve().name
+        found, name = _Folder(root, _squashed(of_model, size)), root.resolve().name
         names = found.class_names()
+    elif of_model.channels != 3:
+        raise ValueError(
+            "`data`: the synthetic shapes are RGB, and the weights are for "
+            f"{of_model.channels} channels. Give a folder of such images with --data."
+        )
     else:
         found = _Shapes(config.images, size, config.seed)
         names, name = SHAPES, "shapes"
@@ -113,7 +123,7 @@ class Batches(keras.utils.PyDataset):
 
 
 def stacked(images: Sequence, indices: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns images (n, height, width, 3) and masks (n, height, width)."""
+    """Returns images (n, height, width, channels) and masks (n, height, width)."""
     with ThreadPoolExecutor() as threads:
         pairs = threads.map(images.__getitem__, indices)
         x, y = zip(*pairs, strict=True)
@@ -133,11 +143,17 @@ class _Part:
         return self.images[self.indices[i]]
 
 
-class _Folder:
-    """Images and masks of equal names, resized without a crop."""
+def _squashed(transform: Preprocessing, size: tuple[int, int]) -> Preprocessing:
+    """Returns a transform that resizes images without a crop."""
+    whole = {"crop": 1.0, "mode": "squash", "kernel": "bicubic", "antialias": True}
+    return dataclasses.replace(transform, size=size, **whole)
 
-    def __init__(self, root: Path, size: tuple[int, int]):
-        self.root, self.size = root, size
+
+class _Folder:
+    """Images and masks of equal names, resized by a transform without a crop."""
+
+    def __init__(self, root: Path, transform: Preprocessing):
+        self.root, self.transform = root, transform
         masks = {path.stem: path for path in sorted((root / "masks").glob("*.png"))}
         images = [p for p in sorted((root / "images").iterdir())]
         images = [path for path in images if path.suffix.lower() in SUFFIXES]
@@ -158,11 +174,10 @@ class _Folder:
         return len(self.pairs)
 
     def __getitem__(self, i):
-        image, mask = self._read(i)
-        width_first = self.size[::-1]
-        image = image.resize(width_first, Image.Resampling.BICUBIC)
-        mask = mask.resize(width_first, Image.Resampling.NEAREST)
-        return np.asarray(image, "float32"), np.asarray(mask, "int32")
+        file, mask_file = self.pairs[i]
+        width_first = self.transform.size[::-1]
+        mask = read_mask(mask_file).resize(width_first, Image.Resampling.NEAREST)
+        return self.transform(file, normalize=False), np.asarray(mask, "int32")
 
     def class_names(self) -> list[str]:
         """Returns the lines of classes.txt, or numbers up to the largest class.
@@ -171,7 +186,7 @@ class _Folder:
             ValueError: An image or a mask is wrong; all are read.
         """
         with ThreadPoolExecutor() as threads:
-            masks = threads.map(lambda i: np.unique(self._read(i)[1]), range(len(self)))
+            masks = threads.map(self._classes, range(len(self)))
             classes = np.unique(np.concatenate(list(masks)))
         largest = int(classes[classes != IGNORED].max(initial=0))
         file = self.root / "classes.txt"
@@ -186,16 +201,21 @@ class _Folder:
             )
         return names
 
-    def _read(self, i):
-        """Returns an image and its mask, as PIL images of one size."""
+    def _classes(self, i):
+        """Returns the classes of a mask, after checking it and its image."""
         file, mask_file = self.pairs[i]
-        image, mask = read_image(file), read_mask(mask_file)
-        if image.size != mask.size:
+        mask, transform = read_mask(mask_file), self.transform
+        if transform.channels == 3:
+            size = read_image(file).size
+        else:
+            bands = read_bands(file, transform.channels, transform.value_range)
+            size = bands.shape[1::-1]
+        if size != mask.size:
             raise ValueError(
-                f"`data`: {mask_file} must have the size of its image, {image.size}. "
+                f"`data`: {mask_file} must have the size of its image, {size}. "
                 f"Received: {mask.size}."
             )
-        return image, mask
+        return np.unique(mask)
 
 
 def read_mask(path: Path) -> Image.Image:

@@ -9,6 +9,8 @@ from segmenting.labelled_masks import IGNORED
 from training.curves import save_figure
 from training.progress import console, counted
 
+from kerasvit.inspection import as_rgb
+
 SHOWN = 6  # images in the picture
 
 
@@ -62,8 +64,10 @@ def report(result: dict) -> None:
     )
 
 
-def draw(model: keras.Model, x: np.ndarray, y: np.ndarray, path: Path) -> None:
-    """Draws images, and over them their masks and the predictions."""
+def draw(
+    model: keras.Model, x: np.ndarray, y: np.ndarray, path: Path, bands=None
+) -> None:
+    """Draws images, of others than RGB the `bands`, with masks and predictions."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -81,7 +85,8 @@ def draw(model: keras.Model, x: np.ndarray, y: np.ndarray, path: Path) -> None:
         row[0].set_ylabel(title)
         for i, axis in enumerate(row):
             axis.set(xticks=[], yticks=[])
-            axis.imshow(x[i].astype("uint8"))
+            is_rgb = x.shape[-1] == 3
+            axis.imshow(x[i].astype("uint8") if is_rgb else as_rgb(x[i], bands))
             if masks is not None:
                 hidden = (masks[i] == 0) | (masks[i] == IGNORED)
                 shown = np.ma.masked_array(masks[i] % colors.N, hidden)

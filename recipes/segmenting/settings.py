@@ -28,6 +28,10 @@ class Config(Weights):
     image_size: tuple[int, ...] = ()
     """Pixels, height first, or of a square; none: 48 of the small model, else those of
     the weights."""
+    bands: tuple[int, ...] | None = None
+    """Of images with other than three channels, as the weights take them: those drawn
+    as red, green and blue, from 0, such as 3 2 1; or one that is grey. None: the
+    first."""
     train_backbone: bool = False
     """Whether loaded weights are trained; fresh ones always are."""
     steps: int = 250
