@@ -111,7 +111,8 @@ def test_evaluate_and_classify_agree(trained, folder):
 
 
 def test_a_saved_model_tells_its_channels(trained, folder, capsys):
-    finetune.finetune(config(folder, weights=f"{trained}/model"))
+    options = {"weights": f"{trained}/model", "dtype": "mixed_bfloat16"}
+    finetune.finetune(config(folder, **options))
     model, before = (
         kerasvit.from_pretrained(f"{run}/model").preprocessing
         for run in ("run", trained)
