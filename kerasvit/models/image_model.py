@@ -121,6 +121,13 @@ class ImageModel(QuantizableModel):
                 "Pass preprocessing.with_size(…), or `kerasvit.resize` the model.",
                 "preprocessing",
             )
+        channels = self.inputs[0].shape[-1]
+        if transform.channels != channels:
+            raise ArgumentError(
+                f"`preprocessing` has means of {transform.channels} channels, and the "
+                f"model takes {channels}. State a mean and a deviation for each.",
+                "preprocessing",
+            )
         built_in = ((self.record or {}).get("kwargs") or {}).get("normalization")
         own = {"mean": list(transform.mean), "std": list(transform.std)}
         if built_in and own != {key: list(value) for key, value in built_in.items()}:

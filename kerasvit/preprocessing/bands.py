@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from .images import ChannelsError, check_file
 
@@ -20,8 +20,8 @@ def read_bands(
 ) -> np.ndarray:
     """Reads a file, a PIL image or an array with a number of channels.
 
-    Files are read by Pillow, `.npy` by NumPy, and TIFF of several bands by `tifffile`,
-    which needs to be installed. A photo is rotated by its EXIF orientation. Colours
+    Files are read by Pillow, `.npy` by NumPy, and TIFF of several bands or of other
+    numbers than Pillow's by `tifffile`, which needs to be installed. A photo is rotated by its EXIF orientation. Colours
     become grey for one channel.
 
     Args:
@@ -72,7 +72,13 @@ def _decoded(file: Path, channels: int) -> Any:
         return np.load(file, allow_pickle=False)
     if suffix in _TIFF and channels > 1:  # Pillow keeps 8 of 16 bits, if it reads them
         return _tifffile().imread(file)
-    with Image.open(file) as image:
+    try:
+        opened = Image.open(file)
+    except UnidentifiedImageError:  # as TIFF of float64
+        if suffix not in _TIFF:
+            raise
+        return _tifffile().imread(file)
+    with opened as image:
         if suffix in _TIFF and getattr(image, "n_frames", 1) > 1:  # maybe bands
             return _tifffile().imread(file)
         image.load()

@@ -79,6 +79,15 @@ def test_numpy_files_are_read_as_colours(tmp_path):
         read_image(tmp_path / "a.npy")
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_tiff_of_numbers_that_pillow_does_not_read(dtype, tmp_path):
+    tifffile = pytest.importorskip("tifffile")
+    grey = np.linspace(0, 1, 12, dtype=dtype).reshape(3, 4)
+    tifffile.imwrite(tmp_path / "a.tif", grey)
+    found = read_bands(tmp_path / "a.tif", 1)
+    np.testing.assert_allclose(found[..., 0], 255 * grey, rtol=1e-3)
+
+
 def test_channels_may_come_first_and_grey_has_none():
     np.testing.assert_array_equal(read_bands(np.moveaxis(MANY, -1, 0), 13), MANY)
     np.testing.assert_array_equal(read_bands(MANY[..., 0], 1)[..., 0], MANY[..., 0])
