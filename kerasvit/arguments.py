@@ -190,6 +190,23 @@ def whole_patches(image_size: Sequence[Any], patch_size: PatchSize) -> tuple[Any
     return height, width
 
 
+def cells_of(
+    image_size: Sequence[int], stride: PatchSize, partial: bool
+) -> tuple[int, int]:
+    """Returns the (height, width) of an image in patches.
+
+    Args:
+        image_size: (height, width) in pixels.
+        stride: Distance between neighbouring patches in pixels.
+        partial: Whether pixels that fill no patch are ignored. Otherwise they count as
+            a patch.
+    """
+    if partial:
+        return whole_patches(image_size, stride)
+    height, width = whole_patches([-side for side in image_size], stride)
+    return -height, -width
+
+
 class Size(tuple[int, int]):
     """(height, width) of images in pixels; (None, None) for images of any size."""
 

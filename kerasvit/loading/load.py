@@ -19,7 +19,7 @@ from kerasvit.adapters import (
     rank_and_alpha,
     trained_weights,
 )
-from kerasvit.arguments import ArgumentError, integer
+from kerasvit.arguments import ArgumentError, cells_of, integer
 from kerasvit.backend.keras_private import TooLargeError, built_with_zeros
 from kerasvit.backend.threads import alone
 from kerasvit.checkpoints import (
@@ -38,7 +38,7 @@ from kerasvit.records import table_size
 
 from .find import GivenWeights, ZeroedHead, catalogue_entry, check_entry, find, path_of
 from .request import Request, VariantLike
-from .resolve import Plan, cells_of, file_in_errors, plan_fresh, resolve
+from .resolve import Plan, file_in_errors, plan_fresh, resolve
 
 log = logging.getLogger("kerasvit")
 # Allowance beyond the content of the file: 64 MB of weights and as many tensors as a

@@ -1,7 +1,7 @@
 """Merges the arguments of the weights, the variant and the caller into one plan."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +9,9 @@ from typing import Any
 from kerasvit.arguments import (
     ArgumentError,
     Size,
+    cells_of,
     patch_sides,
     patch_size,
-    whole_patches,
 )
 from kerasvit.checkpoints import (
     CheckpointError,
@@ -415,23 +415,6 @@ def source_size_of(
     except ValueError as error:
         raise CheckpointError(f"{error}{hint}") from error
     return Size(side * each for side, each in zip(source, step, strict=True))
-
-
-def cells_of(
-    image_size: Sequence[int], stride: PatchSize, partial: bool
-) -> tuple[int, int]:
-    """Returns the (height, width) of an image in patches.
-
-    Args:
-        image_size: (height, width) in pixels.
-        stride: Distance between neighbouring patches in pixels.
-        partial: Whether pixels that fill no patch are ignored. Otherwise they count as
-            a patch.
-    """
-    if partial:
-        return whole_patches(image_size, stride)
-    height, width = whole_patches([-side for side in image_size], stride)
-    return -height, -width
 
 
 def with_resampling(

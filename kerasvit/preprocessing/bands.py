@@ -20,9 +20,9 @@ def read_bands(
 ) -> np.ndarray:
     """Reads a file, a PIL image or an array with a number of channels.
 
-    Files are read by Pillow, `.npy` by NumPy, and TIFF of several bands or of other
-    numbers than Pillow's by `tifffile`, which needs to be installed. A photo is rotated by its EXIF orientation. Colours
-    become grey for one channel.
+    Files are read by Pillow, `.npy` by NumPy, and TIFF of several bands, or of numbers
+    that Pillow does not read, by `tifffile`, which needs to be installed. A photo is
+    rotated by its EXIF orientation. Colours become grey for one channel.
 
     Args:
         image: Path, PIL image, or array (H, W, C) or, of one channel, (H, W). Files and

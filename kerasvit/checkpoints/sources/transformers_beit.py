@@ -78,11 +78,10 @@ class TransformersBEiT(TransformersSource):
                     f"The file has a head that {what}, which kerasvit does not build. "
                     "Use the files of an image classifier or of the plain model."
                 )
-        width, channels, *_ = shapes.of(PATCHES, 4)
         patch = shapes.patch_size(PATCHES)
         numbers = {
             "patch_size": patch,
-            "width": width,
+            "width": shapes.of(PATCHES, 4)[0],
             "depth": count(shapes, "encoder.layer.{}.layernorm_before.weight"),
             "mlp_dim": shapes.of("encoder.layer.0.intermediate.dense.weight", 2)[0],
         }
@@ -94,7 +93,7 @@ class TransformersBEiT(TransformersSource):
         before = "layernorm.weight" in shapes
         check(config, {"use_mean_pooling": not before})
         arguments: dict[str, Any] = {
-            "channels": channels,
+            "channels": shapes.of(PATCHES, 4)[1],
             "num_classes": shapes.side("classifier.weight", 0, 2, default=0),
             "pool": "token" if before else "average_then_norm" if behind else "average",
             "position_bias": position_bias,
