@@ -189,7 +189,7 @@ def test_patches_of_the_same_size_do_not_change():
 
 
 def test_products_of_patches_and_kernels_stay_if_both_grow():
-    """Equation 4 of FlexiViT; and back to the first size the kernel is the same."""
+    """Equation 4 of FlexiViT: exact for a larger size; a smaller one by its inverse."""
     rng = np.random.default_rng(0)
     kernel, patch = rng.normal(size=(2, 4, 6, 1))
     larger = resample_patches(kernel, (8, 9), "bicubic_antialias")
