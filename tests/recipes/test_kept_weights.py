@@ -163,7 +163,7 @@ def test_a_run_that_ended_before_its_result_was_written(falling, monkeypatch):
     options = {"epochs": 6, "patience": 1}
     pretrain.pretrain(settings("whole", **options))
     with monkeypatch.context() as patch:
-        patch.setattr(results, "summary", lambda *a: 1 / 0)
+        patch.setattr(results, "summary", lambda *a, **k: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             pretrain.pretrain(settings(**options))
     pretrain.pretrain(settings(**options))
