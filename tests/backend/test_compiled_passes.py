@@ -600,6 +600,7 @@ def test_a_layer_is_frozen_and_the_model_compiled_again_between_steps():
     assert len(model.train_on_batch(x, y)) == 2
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*was compiled for")
 def test_sizes_that_are_not_compiled_compute_in_mixed_precision():
     model = vit(dtype="mixed_bfloat16")
