@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerasvit.arguments import (
+    MAX_CHANNELS,
     ArgumentError,
     Size,
     cells_of,
+    integer,
     patch_sides,
     patch_size,
 )
@@ -104,7 +106,7 @@ def resolve(description: Description, variant: VariantLike, request: Request) ->
         source_size = source_size_of(
             description, transform_size, kwargs, trained, request.source_grid, stride
         )
-        if kwargs["image_size"].is_any:
+        if Size.of(kwargs["image_size"], any_size=True).is_any:
             kwargs = with_resampling(kwargs, request, source_size, description.kernel)
         elif "image_size" not in request.arguments:
             kwargs["image_size"] = source_size
@@ -254,7 +256,7 @@ def _transformed(
     source_size: Size,
 ) -> tuple[dict[str, Any], Preprocessing, str]:
     """Returns (kwargs with one normalisation, transform, warning or "")."""
-    channels = kwargs.get("channels", 3)
+    channels = integer("channels", kwargs.get("channels", 3), 1, MAX_CHANNELS)
     stated = request.transform(kwargs["image_size"], source_size)
     stated = stated and for_channels(stated, channels)
     note, transform = "", stated or own

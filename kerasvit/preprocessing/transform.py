@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from kerasvit.arguments import (
+    MAX_CHANNELS,
     MAX_SIDE,
     ArgumentError,
     Size,
@@ -241,7 +242,7 @@ class Preprocessing:
             mean=_one_for_all(config.get("mean") or IMAGENET["mean"]),
             std=_one_for_all(config.get("std") or IMAGENET["std"]),
         )
-        return transform.with_channels(integer("input_size", size[0], 1))
+        return transform.with_channels(integer("input_size", size[0], 1, MAX_CHANNELS))
 
     def to_timm(self) -> dict[str, Any]:
         """Returns timm's `pretrained_cfg`, which has no key for `antialias`."""

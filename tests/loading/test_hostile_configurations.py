@@ -28,6 +28,9 @@ def tiny(tmp_path):
 @pytest.mark.parametrize(
     "changes",
     [
+        {"channels": 2.5},
+        {"channels": 10**30},
+        {"image_size": None},
         {"width": 10**12},
         {"depth": 10**9},
         {"num_classes": 10**12},
