@@ -1,4 +1,4 @@
-"""Checks of call arguments, used by all rooms."""
+"""Checks of call arguments, sizes of images and patches; used by all rooms."""
 
 import math
 import numbers

@@ -120,6 +120,16 @@ class Shapes(dict[str, tuple[int, ...]]):
         height, width = self.of(name, 4)[first : first + 2]
         return height if height == width else [height, width]
 
+    def square_patch(self, name: str, first: int = 2) -> int:
+        """Returns P of a kernel of patches, as `patch_size`, for models of squares."""
+        height, width = self.of(name, 4)[first : first + 2]
+        if height != width:
+            raise CheckpointError(
+                f"its patches have {height} × {width} pixels; of this architecture "
+                "kerasvit builds models with square ones."
+            )
+        return height
+
     def side(self, name: str, axis: int, rank: int, default: int | None = None) -> Any:
         """Returns the size of an axis of a tensor; `default` if it is missing."""
         return self.of(name, rank)[axis] if name in self else default

@@ -55,7 +55,7 @@ class GoogleHybrid(GoogleSource):
             grid=TokenGrid(
                 google_vit.TABLE,
                 shapes.of(google_vit.TABLE, 3)[1],
-                vit.numbers["patch_size"] * stride(units),
+                shapes.square_patch("embedding/kernel", 0) * stride(units),
                 prefix=int(vit.arguments["pool"] == "token"),
             ),
         )

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from kerasvit.types import PatchSize
+
 from ..config import Config, Shapes
 from ..description import Description, TokenGrid
 from ..key_map import KeyMap, Transform
@@ -33,7 +35,9 @@ class GoogleMixer(GoogleSource):
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
         names = _names(shapes)
-        patch, _, channels, width = shapes.of(f"{names['stem']}/kernel", 4)
+        stem = f"{names['stem']}/kernel"
+        *_, channels, width = shapes.of(stem, 4)
+        patch = shapes.patch_size(stem, 0)
         hidden = {part: _hidden(shapes, names[part][0]) for part in _PARTS}
         classes = shapes.side("head/kernel", 1, 2, default=0)
         return Description(
@@ -118,7 +122,7 @@ def _hidden(shapes: Shapes, layer: str) -> int:
     return _elements(shapes, layer.format(i=0, what="bias"))
 
 
-def _grid(shapes: Shapes, layer: str, patch: int, hidden: int) -> TokenGrid:
+def _grid(shapes: Shapes, layer: str, patch: PatchSize, hidden: int) -> TokenGrid:
     """Returns the token-mixing kernel as a `TokenGrid`."""
     name = layer.format(i=0, what="kernel")
     tokens, rest = divmod(_elements(shapes, name), hidden)

@@ -8,6 +8,8 @@ at the top level, without a row for the class token.
 from collections.abc import Iterator, Set
 from typing import Any
 
+from kerasvit.types import PatchSize
+
 from ..config import Config, Shapes
 from ..description import Description, TokenGrid
 from ..key_map import KeyMap, split_heads
@@ -42,7 +44,7 @@ def holds_transformer(names: Set[str]) -> bool:
 
 def describe_vit(shapes: Shapes) -> Description:
     """Returns the description of a ViT from its tensors."""
-    patch, _, _, width = shapes.of("embedding/kernel", 4)
+    patch = shapes.patch_size("embedding/kernel", 0)
     attention, _, mlp = (name.format(i=0) for name in _block(shapes))
     arguments = _arguments(shapes)
     return Description(
@@ -50,7 +52,7 @@ def describe_vit(shapes: Shapes) -> Description:
         builder=GoogleViT.builder,
         numbers={
             "patch_size": patch,
-            "width": width,
+            "width": shapes.of("embedding/kernel", 4)[-1],
             "depth": count(shapes, "Transformer/encoderblock_{}/LayerNorm_0/scale"),
             "num_heads": shapes.of(f"{attention}/query/kernel", 3)[1],
             "mlp_dim": shapes.of(f"{mlp}/Dense_0/kernel", 2)[1],
@@ -88,7 +90,9 @@ def _arguments(shapes: Shapes) -> dict[str, Any]:
     }
 
 
-def _grid(shapes: Shapes, patch: int, arguments: dict[str, Any]) -> TokenGrid | None:
+def _grid(
+    shapes: Shapes, patch: PatchSize, arguments: dict[str, Any]
+) -> TokenGrid | None:
     """Returns the position table; None if the model computes positions."""
     # Only the table inside the encoder has a row for the class token.
     for name, prefix in ((TABLE, int(arguments["class_token"])), (_TABLE_PATCHES, 0)):

@@ -10,6 +10,7 @@ from collections.abc import Set
 from typing import Any, Protocol
 
 from kerasvit.arguments import Size
+from kerasvit.types import PatchSize
 
 from ..config import Config, Shapes
 from ..description import Description, TokenGrid
@@ -93,7 +94,9 @@ class KerasHubViT(KerasHubSource):
     def describe(self, shapes: Shapes, config: Config) -> Description:
         settings = self.settings(config, {"use_mha_bias": True, "use_mlp_bias": True})
         prefix = sum(f"{self.start}/vars/{i}" in shapes for i in range(2))
-        patch, channels, width = _patches(shapes, f"{self.start}/patch_embedding")
+        patches = f"{self.start}/patch_embedding/vars/0"
+        *_, channels, width = shapes.of(patches, 4)
+        patch = shapes.patch_size(patches, 0)
         first = self.block.format(i=0)
         classes = shapes.side(f"{_head(shapes)}/vars/0", 1, 2, default=0)
         return Description(
@@ -128,7 +131,7 @@ class KerasHubViT(KerasHubSource):
             label_names=names_of_classes(None, classes),
         )
 
-    def grid(self, shapes: Shapes, patch: int, prefix: int) -> TokenGrid:
+    def grid(self, shapes: Shapes, patch: PatchSize, prefix: int) -> TokenGrid:
         """Returns the position table, an `Embedding` of Keras."""
         return TokenGrid(self.table, shapes.of(self.table, 2)[0], patch, prefix)
 
@@ -166,7 +169,7 @@ class KerasHubDeiT(KerasHubViT):
     block = f"{encoder}/encoder_layers/dei_t_encoder_block_{{i}}"
     mlp = ("mlp/dense", "output_layer/dense")
 
-    def grid(self, shapes: Shapes, patch: int, prefix: int) -> TokenGrid:
+    def grid(self, shapes: Shapes, patch: PatchSize, prefix: int) -> TokenGrid:
         return TokenGrid(self.table, shapes.of(self.table, 3)[1], patch, prefix)
 
     def tokens(self) -> tuple[tuple, ...]:
@@ -204,8 +207,9 @@ class KerasHubDINOv3(KerasHubSource):
         built["use_value_bias"] = query
         built["hidden_activation"] = "silu" if gated else "gelu"
         settings = self.settings(config, built)
-        name = f"{self.start}/patch_embeddings/projection"
-        patch, channels, width = _patches(shapes, name)
+        patches = f"{self.start}/patch_embeddings/projection/vars/0"
+        *_, channels, width = shapes.of(patches, 4)
+        patch = shapes.patch_size(patches, 0)
         heads = settings.integer("num_heads")
         return Description(
             code_base=self.code_base,
@@ -265,16 +269,6 @@ class KerasHubDINOv3(KerasHubSource):
             (f"{name}/layer_scale2/vars/0", f"{ours}/mlp_scale"),
             *_norm("layers/layer_normalization", "encoder_norm"),
         )
-
-
-def _patches(shapes: Shapes, name: str) -> tuple[int, int, int]:
-    """Returns (edge of a patch, channels, width) of the layer of patches."""
-    height, patch, channels, width = shapes.of(f"{name}/vars/0", 4)
-    if height != patch:
-        raise CheckpointError(
-            f"Its patches have {height} × {patch} pixels. kerasvit builds squares."
-        )
-    return patch, channels, width
 
 
 def _image_size(settings: Config) -> Size | None:

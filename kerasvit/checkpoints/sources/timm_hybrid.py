@@ -67,7 +67,7 @@ class TimmHybrid(TimmSource):
             grid=TokenGrid(
                 "pos_embed",
                 shapes.of("pos_embed", 3)[1],
-                vit.numbers["patch_size"] * stride(units),
+                shapes.square_patch("patch_embed.proj.weight") * stride(units),
                 prefix=int(vit.arguments["pool"] == "token"),
             ),
         )

@@ -108,9 +108,8 @@ def _check_pool(config: Config) -> None:
         )
 
 
-def _numbers(shapes: Shapes) -> dict[str, int]:
+def _numbers(shapes: Shapes) -> dict[str, Any]:
     """Returns the numbers that identify the architecture."""
-    width, _, patch, _ = shapes.of("stem.proj.weight", 4)
     tokens_mlp_dim = shapes.of(_TOKENS, 2)[0]
     if shapes.of("blocks.0.mlp_tokens.fc2.weight", 2)[1] != tokens_mlp_dim:
         raise CheckpointError(
@@ -118,14 +117,14 @@ def _numbers(shapes: Shapes) -> dict[str, int]:
             "only MLP-Mixers without gates, timm's mixer_*."
         )
     return {
-        "patch_size": patch,
-        "width": width,
+        "patch_size": shapes.patch_size("stem.proj.weight"),
+        "width": shapes.of("stem.proj.weight", 4)[0],
         "depth": count(shapes, "blocks.{}.norm1.weight"),
         "tokens_mlp_dim": tokens_mlp_dim,
         "channels_mlp_dim": shapes.of(_CHANNELS, 2)[0],
     }
 
 
-def _name(kwargs: dict[str, Any]) -> tuple[int, ...]:
+def _name(kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """Returns the numbers that timm's name of a Mixer determines."""
     return tuple(kwargs[key] for key in ("patch_size", "depth", "width"))

@@ -47,7 +47,8 @@ class TimmSwin(TimmSource):
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
         tables = position_tables(shapes, _TABLE)
-        width, channels, _, patch = shapes.of("patch_embed.proj.weight", 4)
+        width, channels, *_ = shapes.of("patch_embed.proj.weight", 4)
+        patch = shapes.square_patch("patch_embed.proj.weight")
         numbers = {
             "width": width,
             "depths": [

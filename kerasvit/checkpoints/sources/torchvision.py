@@ -98,7 +98,8 @@ class TorchvisionViT(TorchvisionSource):
                 "It is a ViT with `conv_stem_configs`, which embeds patches by several "
                 "convolutions. kerasvit builds those with one, such as vit_b_16."
             )
-        width, channels, patch, _ = shapes.of(_PATCHES, 4)
+        width, channels, *_ = shapes.of(_PATCHES, 4)
+        patch = shapes.square_patch(_PATCHES)
         classes, rows = self.classes(shapes), shapes.of(_TABLE, 3)[1]
         transform: dict[str, Any] = {}
         if patch == 14 or (rows - 1) * patch**2 >= 384**2:
@@ -184,7 +185,8 @@ class TorchvisionSwin(TorchvisionSource):
                 "computes positions. kerasvit has no Swin V2: use swin_t, swin_s or "
                 "swin_b, or timm for this file."
             )
-        width, channels, _, patch = shapes.of("features.0.0.weight", 4)
+        width, channels, *_ = shapes.of("features.0.0.weight", 4)
+        patch = shapes.square_patch("features.0.0.weight")
         first = _first_blocks(shapes)
         tables = [shapes.of(f"{n}attn.relative_position_bias_table", 2) for n in first]
         hidden, inputs = shapes.of(f"{first[-1]}mlp.0.weight", 2)

@@ -105,7 +105,7 @@ class TransformersCLIP(TransformersSource):
 def _patch_size(shapes: Shapes) -> tuple[int, bool]:
     """Returns (patch size, whether the embedding is a dense layer)."""
     if len(shapes[_PATCHES]) != 2:
-        return shapes.of(_PATCHES, 4)[-1], False
+        return shapes.square_patch(_PATCHES), False
     numbers = shapes.of(_PATCHES, 2)[1]
     patch = math.isqrt(numbers // 3)
     if 3 * patch**2 != numbers:

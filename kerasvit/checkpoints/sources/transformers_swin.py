@@ -111,7 +111,7 @@ class TransformersSwin(TransformersSource):
 
 def _arguments(shapes: Shapes, tables: list[tuple[int, ...]]) -> dict[str, Any]:
     """Returns the builder's arguments that the tensors determine."""
-    last, patch = len(tables) - 1, shapes.of(PATCHES, 4)[-1]
+    last, patch = len(tables) - 1, shapes.square_patch(PATCHES)
     window = (round(tables[0][0] ** 0.5) + 1) // 2  # M; a table has (2M - 1)² rows
     first = _BLOCK.format(i=last, j=0)
     hidden, channels = shapes.of(first + "intermediate.dense.weight", 2)
