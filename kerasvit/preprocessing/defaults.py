@@ -10,6 +10,11 @@ IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 # The same for CIFAR-100; ops/datasets.py of how-do-vits-work.
 CIFAR100 = {"mean": (0.5071, 0.4867, 0.4408), "std": (0.2675, 0.2565, 0.2761)}
 
+# What errors on settings of other libraries advise.
+STATE_IT = (
+    "State the preprocessing in the call: `preprocessing=kerasvit.Preprocessing(...)`."
+)
+
 ORIGINS: dict[str, dict[str, Any]] = {  # by `Source.code_base`
     "timm": {"crop": 0.9, "mode": "center", "kernel": "bicubic"},  # models/…py `_cfg`
     # vit_jax/input_pipeline.py

@@ -7,9 +7,7 @@ from typing import Any
 
 from kerasvit.arguments import Size, number_of_each
 
-_STATE_IT = (
-    "State the preprocessing in the call: `preprocessing=kerasvit.Preprocessing(...)`."
-)
+from .defaults import STATE_IT
 
 
 def fields(config: dict[str, Any]) -> dict[str, Any]:
@@ -28,12 +26,12 @@ def fields(config: dict[str, Any]) -> dict[str, Any]:
     if config.get("pad_to_aspect_ratio") or not config.get("image_size"):
         raise ValueError(
             "An image converter that pads images or does not resize them is not built. "
-            + _STATE_IT
+            + STATE_IT
         )
     if not (antialias or kernel == "bilinear"):
         raise ValueError(
             f"An image converter with interpolation={kernel!r:.100} and without "
-            f"antialiasing is not built. {_STATE_IT}"
+            f"antialiasing is not built. {STATE_IT}"
         )
     scale, offset = config.get("scale"), config.get("offset")
     scales = number_of_each("scale", 1 if scale is None else scale, 3, 1e-9, 1e6)

@@ -9,7 +9,7 @@ from typing import Any
 
 from kerasvit.arguments import Size, number_of_each, one_of
 
-from .defaults import IMAGENET, KERNELS
+from .defaults import IMAGENET, KERNELS, STATE_IT
 
 _HALF = {"image_mean": 0.5, "image_std": 0.5}
 _CLIP = {
@@ -35,12 +35,8 @@ _DINOV2 = {
     "image_std": [*IMAGENET["std"]],
 }
 _DEFAULTS = {**_PROCESSORS, "Dinov2": _DINOV2}
-_SHORT_SIDE = (
-    "Bit",
-    "CLIP",
-    "Siglip",
-    "Dinov2",
-)  # one number for `size` is the short side
+# Processors of which one number as `size` is the short side.
+_SHORT_SIDE = ("Bit", "CLIP", "Siglip", "Dinov2")
 _NAMES = rf"({'|'.join(_PROCESSORS)})(ImageProcessor|FeatureExtractor)(Fast|Pil)?"
 _OF_MODELS = {  # other models of this package: "ViT"
     "deit": "DeiT",
@@ -57,9 +53,6 @@ _UNSUPPORTED = (
     "do_flip_channel_order",
     "size_divisor",
     "rescale_offset",
-)
-_STATE_IT = (
-    "State the preprocessing in the call: `preprocessing=kerasvit.Preprocessing(...)`."
 )
 
 
@@ -82,7 +75,7 @@ def fields(config: dict[str, Any], model_type: str | None = None) -> dict[str, A
     if not config.get("do_resize", True):
         other["do_resize"] = config["do_resize"]
     if other:
-        raise ValueError(f"An image processor with {other} is not built. {_STATE_IT}")
+        raise ValueError(f"An image processor with {other} is not built. {STATE_IT}")
     resized, mode = config["size"], "squash"
     if isinstance(resized, dict) and [*resized] == ["shortest_edge"]:
         resized, mode = resized["shortest_edge"], "center"
@@ -136,7 +129,7 @@ def _kind(config: dict[str, Any], model_type: str | None) -> str:
     # Other processors have steps that their files do not mention.
     raise ValueError(
         "The image processors of transformers that are built are those of "
-        f"{', '.join(_PROCESSORS)}. Received: {processor!r:.100}. {_STATE_IT}"
+        f"{', '.join(_PROCESSORS)}. Received: {processor!r:.100}. {STATE_IT}"
     )
 
 

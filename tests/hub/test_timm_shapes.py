@@ -16,6 +16,16 @@ DEPTHS = {"tiny": (2, 2, 2, 1), "small": (2, 2, 4, 2), "base": (1, 2, 2, 1)}
 WINDOWS = {"tiny": [7, 7, 14, 7], "small": [14, 14, 14, 7], "base": [7, 7, 14, 7]}
 
 
+def same_after_saving(timm, model, reference, folder):
+    """A saved model is the same in timm and here."""
+    same_logits(model, reference)
+    kerasvit.save_pretrained(model, folder)
+    same_logits(model, timm_model(timm, folder))
+    again = kerasvit.from_pretrained(folder)
+    assert again.record["kwargs"] == model.record["kwargs"]
+    same_logits(again, reference)
+
+
 @pytest.mark.parametrize("size", DEPTHS)
 def test_swin_s3(timm, size, tmp_path):
     name = f"swin_s3_{size}_224"
@@ -23,12 +33,7 @@ def test_swin_s3(timm, size, tmp_path):
     model = kerasvit.from_pretrained(tmp_path)
     assert model.record["kwargs"]["window_size"] == WINDOWS[size]
     assert model.record["kwargs"]["image_size"] == [224, 224]
-    same_logits(model, reference)
-    kerasvit.save_pretrained(model, tmp_path / "ours")
-    same_logits(model, timm_model(timm, tmp_path / "ours"))
-    again = kerasvit.from_pretrained(tmp_path / "ours")
-    assert again.record["kwargs"] == model.record["kwargs"]
-    same_logits(again, reference)
+    same_after_saving(timm, model, reference, tmp_path / "ours")
 
 
 def test_swin_s3_at_another_size(timm, tmp_path):
@@ -68,12 +73,7 @@ def test_rectangular_patches(timm, name, tmp_path):
     assert model.record["kwargs"]["patch_size"] == [8, 4]
     assert model.record["kwargs"]["image_size"] == [32, 24]
     assert kerasvit.features(model).strides == ((8, 4),)
-    same_logits(model, reference)
-    kerasvit.save_pretrained(model, tmp_path / "ours")
-    same_logits(model, timm_model(timm, tmp_path / "ours"))
-    again = kerasvit.from_pretrained(tmp_path / "ours")
-    assert again.record["kwargs"] == model.record["kwargs"]
-    same_logits(again, reference)
+    same_after_saving(timm, model, reference, tmp_path / "ours")
     if name.startswith("beit"):  # timm resamples its tables only from squares
         return
     folder = f"local-dir:{tmp_path / 'ours'}"
@@ -126,11 +126,7 @@ def test_patches_that_leave_a_rest_of_the_image(timm, tmp_path):
     other = images.copy()
     other[:, 378:], other[:, :, 378:] = 9.0, -9.0
     np.testing.assert_array_equal(model.predict(images), model.predict(other))
-    kerasvit.save_pretrained(model, tmp_path / "ours")
-    same_logits(model, timm_model(timm, tmp_path / "ours"))
-    again = kerasvit.from_pretrained(tmp_path / "ours")
-    assert again.record["kwargs"] == model.record["kwargs"]
-    same_logits(again, reference)
+    same_after_saving(timm, model, reference, tmp_path / "ours")
     bare = tmp_path / "bare.safetensors"
     save_file(load_file(tmp_path / "model.safetensors"), bare)
     numbers = {"num_heads": 16, "image_size": 384, "partial_patches": True}
