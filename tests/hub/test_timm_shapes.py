@@ -93,17 +93,20 @@ def test_attention_pooling_of_a_perception_encoder_of_maps(timm, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "changes"),
+    ("name", "changes", "message"),
     [
-        ("vit_pe_core_tiny_patch16_384", {"use_fc_norm": True}),
-        ("beit_base_patch16_224", {"global_pool": ""}),
+        ("vit_pe_core_tiny_patch16_384", {"use_fc_norm": True}, "pooling"),
+        ("beit_base_patch16_224", {"global_pool": ""}, "pooling"),
+        ("vit_tiny_patch16_224", {"proj_bias": False}, "builds True only"),
+        ("vit_tiny_patch16_224", {"qk_norm": True}, "builds False only"),
+        ("vit_tiny_patch16_224", {"pos_embed": "none"}, "builds 'learn' only"),
     ],
 )
-def test_a_pooling_that_is_not_built(timm, name, changes, tmp_path):
+def test_what_is_not_built(timm, name, changes, message, tmp_path):
     model = timm.create_model(name, **PE, **changes)
     config = {"model_args": {**PE, **changes}}
     timm.models.save_for_hf(model, tmp_path, config, safe_serialization=True)
-    with pytest.raises(kerasvit.CheckpointError, match="pooling"):
+    with pytest.raises(kerasvit.CheckpointError, match=message):
         kerasvit.from_pretrained(tmp_path)
 
 

@@ -64,6 +64,9 @@ _ARGUMENTS = {
     "dynamic_img_size",
 }  # fmt: skip
 
+# Of these, only one value is built.
+_BUILT = {"proj_bias": True, "qk_norm": False, "pos_embed": "learn"}
+
 
 def check_supported(config: Config) -> None:
     """Checks that the configuration describes a plain ViT.
@@ -82,6 +85,13 @@ def check_supported(config: Config) -> None:
             f"{', '.join(map(printable, other))}, which kerasvit does not know. It "
             f"knows {', '.join(sorted(_ARGUMENTS))}."
         )
+    for key, value in _BUILT.items():
+        if args.get(key) not in (None, value):
+            raise CheckpointError(
+                f"The configuration asks for timm's {shown} with {key}="
+                f"{args[key]!r:.100}. kerasvit builds {value!r} only: use the files of "
+                "another model."
+            )
     if not name:
         return
     refuse_unlike(name)
@@ -111,7 +121,8 @@ def heads(config: Config) -> int | None:
     """Returns timm's number of attention heads, or None."""
     name = _name(config)
     size = next((word for word in name.split("_") if word in _HEADS), "")
-    return model_args(config).get("num_heads") or _HEADS.get(name, _HEADS.get(size))
+    stated = model_args(config).integer("num_heads")
+    return _HEADS.get(name, _HEADS.get(size)) if stated is None else stated
 
 
 def check_supported_names(shapes: Shapes, config: Config) -> None:
