@@ -161,7 +161,8 @@ def _choice(file: States, models: Mapping[str, list[str]], what: str) -> str:
     more = len(models) - len(lines)
     lines += [f"  and {more} more"] * bool(more)
     last = printable(list(models)[-1])
-    return "\n".join([f'{what}. Choose a part, such as state="{last:.200}":', *lines])
+    choice = f'state="{last:.200}" (--state {last:.200} of the recipes)'
+    return "\n".join([f"{what}. Choose a part, such as {choice}:", *lines])
 
 
 def _unwrapped(names: Iterable[str], is_model: IsKnown) -> dict[str, str]:

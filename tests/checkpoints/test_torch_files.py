@@ -298,9 +298,7 @@ def test_lightning(saved):
 def test_an_error_names_states_that_can_be_chosen(saved):
     path = saved({**model("student.backbone."), **model("teacher.backbone.", more=1)})
     for state in (None, "backbone"):
-        with pytest.raises(
-            CheckpointError, match='such as state="teacher":\n  student'
-        ):
+        with pytest.raises(CheckpointError, match='state="teacher".*:\n  student'):
             Checkpoint(path, state=state)
     check_more(path, "teacher", 1)
     with pytest.raises(CheckpointError, match="one model: leave out `state`"):
