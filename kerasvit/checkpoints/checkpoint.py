@@ -22,6 +22,8 @@ from .sources import (
     source_of,
     timm_source,
 )
+from .sources.timm_names import refuse_unlike
+from .sources.transformers import refuse_type
 from .states import model_names
 
 
@@ -88,6 +90,7 @@ class Checkpoint:
         config, self._reader = open_pair(path)
         with self._path_in_errors():
             self.config = normalized(Config(config))
+            refuse_type(self.config)
             inner = model_names(
                 self._reader, state, lambda names: bool(source_of(names, self.config))
             )
@@ -118,6 +121,8 @@ class Checkpoint:
         source = source_of(names, self.config)
         if source:
             return source
+        if "." in (name := self.config.text("architecture")) or "_" in name:
+            refuse_unlike(name.partition(".")[0])
         names = [*self._reader.shapes]
         some = ", ".join(f"{printable(name):.200}" for name in names[:5])
         if name := self.config.text("class_name"):
@@ -138,8 +143,9 @@ class Checkpoint:
             "bases are timm, google-research/vision_transformer and big_vision, "
             "big_transfer, how-do-vits-work, torchvision's ViT and Swin, "
             "keras-hub's ViT, DeiT and DINOv3, and transformers' ViT, DeiT, Swin, BiT, "
-            "MAE, DINOv2, DINOv3, CLIP and SigLIP. A file that save_pretrained wrote "
-            "needs the config.json beside it: copy the whole folder."
+            "BEiT, data2vec, MAE, DINOv2, DINOv3, CLIP and SigLIP. A file that "
+            "save_pretrained wrote needs the config.json beside it: copy the whole "
+            "folder."
         )
 
     @contextmanager

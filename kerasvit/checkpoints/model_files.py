@@ -76,6 +76,7 @@ class Shards:
         self.shapes = {name: shape for (name, _), shape in held.items()}
         self.states = {"": list(self.shapes)}
         self.objects: dict[str, dict[str, str]] = {}
+        self.keys: dict[str, tuple[str, ...]] = {}
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._readers[self._places[name]][name]
@@ -111,6 +112,7 @@ class Preset:
         }
         self.states = {"": list(self.shapes)}
         self.objects: dict[str, dict[str, str]] = {}
+        self.keys: dict[str, tuple[str, ...]] = {}
 
     def __getitem__(self, name: str) -> np.ndarray:
         reader, inside = self._places[name]

@@ -106,6 +106,7 @@ class Content:
         metadata: Metadata in the header.
         states: {name of a state: names of its tensors}; None: one state without name.
         objects: {name of a state: {name: class}} of values that are not tensors.
+        keys: {name of a state: keys of the dicts that lead to it}.
     """
 
     get: Callable[[str], np.ndarray]
@@ -113,6 +114,7 @@ class Content:
     metadata: dict[str, str] = field(default_factory=dict)
     states: dict[str, list[str]] | None = None
     objects: dict[str, dict[str, str]] = field(default_factory=dict)
+    keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class CheckpointError(ValueError):

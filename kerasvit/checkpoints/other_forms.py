@@ -18,10 +18,9 @@ _KERAS = (
 )
 _FLAX = (
     "weights of Flax in msgpack",
-    "Give the .safetensors or .bin file of the same weights, or make an .npz file of "
-    'it: import flax, numpy; numpy.savez("weights.npz", '
-    "**flax.traverse_util.flatten_dict(flax.serialization.msgpack_restore("
-    'open(FILE, "rb").read()), sep="/")).',
+    "Give the .safetensors or .bin file of the same weights. Version 4 of transformers "
+    "converts its own: CLASS.from_pretrained(FOLDER, from_flax=True).save_pretrained("
+    '"converted"), with the class in config.json.',
 )
 _ONNX = ("a graph of ONNX", f"{_ORIGINAL} onnxruntime.InferenceSession(FILE) runs it.")
 _TFLITE = (

@@ -82,6 +82,7 @@ class PeftFolder(Adapters):
             key_map = _key_map(tensors, record)
             layers = _adapted(key_map, tensors.shapes)
             _check_layers(config, layers, variables, dense)
+            _check_stated(config, tensors.shapes, layers, variables)
             settings = _settings(config, layers, tensors.shapes)
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from error
@@ -215,7 +216,7 @@ def _check_layers(
             f"not have, which would be {layer}. Load the adapters into the model that "
             "they were trained on."
         )
-    if any(config.get(key) for key in ("layers_to_transform", "exclude_modules")):
+    if config.get("exclude_modules") or config.get("layers_to_transform") is not None:
         return
     chosen = [config.get(key) for key in ("target_modules", "modules_to_save")]
     if re.search(r"\b\d", str(chosen)):  # numbers of blocks
@@ -227,6 +228,38 @@ def _check_layers(
             f"it adapts {len(layers)} layers, such as {_module(layers[[*layers][0]])}; "
             f"the model has {len(without)} more of the same kind, such as "
             f"{without[0]}. Load the adapters into the model that they were trained on."
+        )
+
+
+def _check_stated(
+    config: Config,
+    names: Iterable[str],
+    layers: Iterable[str],
+    variables: Collection[str],
+) -> None:
+    """Raises a `CheckpointError` if the file lacks what the configuration states.
+
+    PEFT itself states modules that the model may not have, such as "score".
+    """
+    tensors = [_weight(name) for name in names]
+    modules = config.get("modules_to_save")
+    modules = modules if isinstance(modules, list) else []
+    saved = any(f".{m}." in f".{name}" for m in modules for name in tensors)
+    if modules and not saved:
+        raise CheckpointError(
+            f"{PEFT_CONFIG} states that {', '.join(map(str, modules)):.200} was "
+            "trained, and the file has no tensor of it. Use the complete folder that "
+            "PEFT wrote."
+        )
+    kind = config.get("bias")
+    trained = {
+        "all": [path for path in variables if path.endswith("/bias")],
+        "lora_only": [p for p in variables if p in {f"{each}/bias" for each in layers}],
+    }.get(kind if isinstance(kind, str) else "", [])
+    if trained and not any(name.endswith(".bias") for name in tensors):
+        raise CheckpointError(
+            f"{PEFT_CONFIG} states bias={kind!r}, that biases were trained, and the "
+            "file has none. Use the complete folder that PEFT wrote."
         )
 
 

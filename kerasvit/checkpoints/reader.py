@@ -51,6 +51,7 @@ class Reader:
             its tensors begin with that of the state. Others have one state, "".
         objects: {name of a state: {name: class}} of values in these dicts that are
             neither tensors nor plain values.
+        keys: {name of a state: keys that lead to it}.
 
     Raises:
         CheckpointError: The file is missing, damaged or of an unsupported format.
@@ -69,6 +70,7 @@ class Reader:
             raise _damaged(opened, error) from error
         self._get, self.shapes = content.get, content.shapes
         self.metadata, self.objects = content.metadata, content.objects
+        self.keys = content.keys
         states = content.states
         self.states = {"": list(self.shapes)} if states is None else states
 
@@ -189,6 +191,7 @@ def _of_torch(opened: OpenFile, file: TorchFile) -> Content:
         shapes={name: tensor.shape for name, tensor in file.tensors.items()},
         states=file.states,
         objects=file.objects,
+        keys=file.keys,
     )
 
 

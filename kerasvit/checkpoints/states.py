@@ -7,6 +7,7 @@ from os.path import commonprefix
 from typing import Protocol, TypeAlias
 
 from .open_file import CheckpointError, printable
+from .torch_file import save_again
 
 # Modules of PyTorch around a module at any depth; no code base has a part of this name.
 # "module" is of `DistributedDataParallel`, `DataParallel` and `AveragedModel`.
@@ -35,6 +36,9 @@ class States(Protocol):
 
     @property
     def states(self) -> Mapping[str, list[str]]: ...
+
+    @property
+    def keys(self) -> Mapping[str, tuple[str, ...]]: ...
 
     @property
     def objects(self) -> Mapping[str, Mapping[str, str]]: ...
@@ -75,25 +79,12 @@ def model_names(file: States, state: str | None, is_known: IsKnown) -> dict[str,
             raise CheckpointError(
                 f"it holds {kind:.200} at {name:.200}, beside the tensors of a model. "
                 "Only tensors of real numbers are read, and no other object is made. "
-                f"{_save_again(file, key, kind)}"
+                f"{save_again(file.path, file.keys.get(key, ()), kind)}"
             )
     if not is_model(names.values()) and (parts := _known_parts(names, is_model)):
         what = "more than one model" if len(parts) > 1 else "more than a model"
         raise CheckpointError(_choice(file, parts, f"it holds {what}"))
     return names
-
-
-def _save_again(file: States, key: str, kind: str) -> str:
-    """Returns what to do with a state that holds an object of another class."""
-    if not kind.startswith("numpy."):
-        return "Save the model again without it: torch.save(model.state_dict(), path)."
-    state = "".join(f"[{part!r}]" for part in key.split(".") if part)
-    return (
-        "If you trust the file, make tensors of its arrays: import torch; state = "
-        f"torch.load({str(file.path)!r}, weights_only=False){state}; "
-        "torch.save({k: torch.as_tensor(v) for k, v in state.items() "
-        'if hasattr(v, "shape")}, "weights.pth")'
-    )
 
 
 def _models(file: States, known: list[str], is_model: IsKnown) -> dict[str, list[str]]:
@@ -180,7 +171,7 @@ def _unwrapped(names: Iterable[str], is_model: IsKnown) -> dict[str, str]:
     inner = {name: _without_wrappers(name) for name in names}
     inner = {n: s for n, s in inner.items() if s.rpartition(".")[2] != _UPDATES}
     shorter = inner
-    for _ in range(_DEEP):
+    for _ in range(_DEEP + 1):
         if is_model(shorter.values()):
             return shorter
         shorter = _without_projection(shorter)

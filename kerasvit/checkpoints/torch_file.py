@@ -10,14 +10,14 @@ import io
 import math
 import zipfile
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from .open_file import MAX_HEADER, MAX_TENSORS, CheckpointError, OpenFile
+from .open_file import MAX_HEADER, MAX_TENSORS, CheckpointError, OpenFile, printable
 from .pickled import MAX_ARGUMENTS, Inert, Named, unpickled
 
 MAX_PICKLE = 16_000_000  # bytes; the pickles hold no values of tensors
@@ -25,6 +25,7 @@ MAX_SHARED = 16  # times that a storage may be in tensors
 MAX_DICTS, MAX_ITEMS = 10_000, 1_000_000  # in which tensors are looked for
 
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # of the older form
+_MAGIC_BYTES, _START = _MAGIC.to_bytes(10, "little"), 32  # which they are among
 _HOW_TO_SAVE = (
     "save the weights with torch.save(model.state_dict(), path) or "
     "safetensors.torch.save_file"
@@ -84,6 +85,7 @@ class TorchFile:
         tensors: {path: tensor}; a path consists of the keys of the dicts around it.
         states: {path of a dict with tensors: paths of its tensors}.
         objects: {path of a dict: {path: class}} of other objects in it.
+        keys: {path of a dict: keys that lead to it}.
         places: {key of a storage: (position, length) in bytes}.
         little_endian: Order of bytes in the storages.
     """
@@ -91,6 +93,7 @@ class TorchFile:
     tensors: dict[str, Tensor]
     states: dict[str, list[str]]
     objects: dict[str, dict[str, str]]
+    keys: dict[str, tuple[str, ...]]
     places: dict[str, tuple[int, int]]
     little_endian: bool
 
@@ -215,7 +218,10 @@ def open_older(opened: OpenFile) -> TorchFile:
     def next_value() -> Any:
         return unpickled(pickles, _CALLS, lambda key: _storage(key, storages))
 
-    if next_value() != _MAGIC:
+    start = pickles.read(_START)
+    pickles.seek(0)
+    other = len(start) == _START and _MAGIC_BYTES not in start
+    if other or next_value() != _MAGIC:
         raise CheckpointError(
             f"{opened.path} is a pickle that torch.save did not write; such pickles "
             f"are not read. In PyTorch, {_HOW_TO_SAVE}."
@@ -385,8 +391,10 @@ def _found(
     for key, storage in storages.items():
         if places[key][1] < storage.whole * storage.dtype.itemsize:
             raise ValueError(f"its storage {key} is shorter than its tensors say")
-    file = TorchFile({}, {}, {}, places, little_endian)
-    for path, name, value in _items(opened, root):
+    file = TorchFile({}, {}, {}, {}, places, little_endian)
+    for keys, name, value in _items(opened, root):
+        path = ".".join(keys)
+        file.keys[path] = keys
         if isinstance(value, Tensor):
             if name in file.tensors:
                 raise CheckpointError(
@@ -410,20 +418,48 @@ def _found(
             "that could run code. kerasvit reads dicts of tensors. In PyTorch, "
             f"{_HOW_TO_SAVE}."
         )
+    for path, inside in file.objects.items():
+        name, kind = next(iter(inside.items()))
+        raise CheckpointError(
+            f"{opened.path} holds no tensors; it holds {printable(kind):.200} at "
+            f"{printable(name):.200}, which is not made: that could run code. "
+            f"{save_again(opened.path, file.keys[path], kind)}"
+        )
     raise CheckpointError(
         f"{opened.path} holds no dict of tensors. This is not a file of model weights."
     )
 
 
-def _items(opened: OpenFile, root: Any) -> Iterator[tuple[str, str, Any]]:
-    """Yields (path of a dict, path, value) of all tensors and objects in dicts.
+def save_again(path: object, keys: Iterable[str], kind: str) -> str:
+    """Returns what to do with a dict that holds an object that is not made.
+
+    Args:
+        path: Path of the file.
+        keys: Keys that lead to the dict.
+        kind: Class of the object.
+    """
+    if not kind.startswith("numpy."):
+        return "Save the model again without it: torch.save(model.state_dict(), path)."
+    state = "".join(f"[{key!r}]" for key in keys)
+    return (
+        "If you trust the file, make tensors of its arrays: import torch; state = "
+        f"torch.load({str(path)!r}, weights_only=False){state}; "
+        "torch.save({k: torch.as_tensor(v) for k, v in state.items() "
+        'if getattr(v, "ndim", 0)}, "weights.pth")'
+    )
+
+
+def _items(opened: OpenFile, root: Any) -> Iterator[tuple[tuple[str, ...], str, Any]]:
+    """Yields (keys of a dict, path, value) of all tensors and objects in dicts.
 
     Raises:
         CheckpointError: There are too many.
     """
-    waiting, dicts, letters, count, seen = deque([("", root)]), 0, 0, 0, 0
+    waiting: deque[tuple[tuple[str, ...], Any]] = deque([((), root)])
+    dicts, letters, count, seen = 0, 0, 0, 0
     while waiting:
-        path, parent = waiting.popleft()
+        keys, parent = waiting.popleft()
+        path = ".".join(keys)
         dicts += 1
         for key, value in parent.items() if isinstance(parent, dict) else ():
             seen += 1
@@ -445,9 +481,9 @@ def _items(opened: OpenFile, root: Any) -> Iterator[tuple[str, str, Any]]:
                 continue
             name = f"{path}.{key}" if path else key
             if isinstance(value, dict):
-                waiting.append((name, value))
+                waiting.append(((*keys, key), value))
             elif not isinstance(value, Named) or not _is_dtype(value):
-                yield path, name, value
+                yield keys, name, value
 
 
 def _is_dtype(named: Named) -> bool:

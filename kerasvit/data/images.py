@@ -138,7 +138,7 @@ class Images(abc.ABC):
                 f"`model` takes images with {transform.channels} channels. These are "
                 f"read with {self.channels}. State the number at both, such as "
                 "`kerasvit.data.from_folder(path, channels=4)` and "
-                "`kerasvit.ViTB16(channels=4)` (--channels of the recipes).",
+                "`kerasvit.ViTB16(channels=4)` (--channels of finetune.py).",
                 "model",
             )
         images = self

@@ -117,7 +117,7 @@ def _channels_last(array: np.ndarray, channels: int, name: str) -> np.ndarray:
             f"{name} must have {channels} channels, as the model: (height, width, "
             f"{channels}). Received: shape {array.shape}. Leave it out; or, if the "
             "other images are like it, state their number as `channels=` of the data "
-            "and the model (--channels of the recipes)."
+            "and the model (--channels of finetune.py)."
         )
     return array
 

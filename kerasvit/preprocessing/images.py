@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 _HEIC = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
 _OTHER_CHANNELS = (
     "Grey images of 16 bits and images of many bands need a model with as many "
-    "channels: `channels=` of the data and the model (--channels of the recipes)."
+    "channels: `channels=` of the data and the model (--channels of finetune.py)."
 )
 _KINDS = "a path, a PIL image, or an array (H, W, 3) of values 0 to 255"
 

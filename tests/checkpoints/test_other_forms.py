@@ -39,7 +39,7 @@ FOLDERS = {
     "manifest.ocdbt": "Orbax",
     "Manifest.json": "Core ML",
     "model.onnx": "ONNX",
-    "flax_model.msgpack": r"Flax.*flatten_dict",
+    "flax_model.msgpack": r"Flax.*from_flax=True",
     "model.ckpt-100.index": "TensorFlow checkpoint",
 }
 

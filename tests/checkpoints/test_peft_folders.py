@@ -162,7 +162,8 @@ def test_names_of_transformers_4(tmp_path):
 def test_names_of_another_library_than_that_of_the_weights(tmp_path):
     tensors = {n: a for n, a in tensors_of("vit").items() if "classifier" not in n}
     model = base("timm")
-    kerasvit.load_adapters(model, copied("vit", tmp_path, tensors))
+    alone = copied("vit", tmp_path, tensors, modules_to_save=None)
+    kerasvit.load_adapters(model, alone)
     assert len(model.adapters["layers"]) == 4 and not model.adapters["trained"]
 
 
@@ -202,6 +203,21 @@ def test_names_of_timm_in_transformers(tmp_path):
 )
 def test_other_methods_and_wrong_settings(changes, message, tmp_path):
     refused(base("vit"), copied("vit", tmp_path, **changes), message)
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"modules_to_save": ["classifier"]}, "states that classifier was trained"),
+        ({"bias": "all"}, "states bias='all', that biases were trained"),
+        ({"bias": "lora_only"}, "states bias='lora_only'"),
+    ],
+)
+def test_what_the_configuration_states_must_be_there(changes, message, tmp_path):
+    factors = {name: x for name, x in tensors_of("vit").items() if ".lora_" in name}
+    changes = {"modules_to_save": None, **changes}
+    refused(base("vit"), copied("vit", tmp_path, factors, **changes), message)
 
 
 FIRST, SECOND = (

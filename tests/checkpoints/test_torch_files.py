@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import pickle
 import re
 import shutil
 import subprocess
@@ -313,6 +314,20 @@ def test_an_object_among_the_tensors_is_named(saved):
     check_model(saved({"model": {**model(), "epoch": 3, "note": "a"}, "x": range(3)}))
 
 
+@pytest.mark.parametrize("inside", [{}, {"epoch": 1}])
+def test_the_command_for_arrays_of_numpy_works(inside, saved, tmp_path, monkeypatch):
+    arrays = {name: tensor.numpy() for name, tensor in model().items()}
+    others = {"accuracy": np.float64(0.5), "kind": np.dtype("float32")}
+    state = {**arrays, **others}
+    path = saved({"model.best": state, **inside} if inside else state)
+    with pytest.raises(CheckpointError, match="numpy.* make tensors") as error:
+        Checkpoint(path)
+    monkeypatch.chdir(tmp_path)
+    command = str(error.value).partition("its arrays: ")[2]
+    exec(command, {})  # noqa: S102
+    check_model("weights.pth")
+
+
 NOT_READ = ["expanded", "negated", "complex64", "sparse", "float8_e4m3fn"]
 
 
@@ -339,11 +354,14 @@ def test_whole_models_and_other_pickles_say_what_to_save(saved, tmp_path):
     import torch
 
     for value in (torch.nn.Linear(2, 2), {"model": torch.nn.Linear(2, 2)}):
-        with pytest.raises(CheckpointError, match="(?s)Linear|no dict of tensors"):
+        with pytest.raises(CheckpointError, match="(?s)Linear.*which is not made"):
             Checkpoint(saved(value))
     for value in (torch.ones(2), [1], {"epoch": 3}):
         with pytest.raises(CheckpointError, match="no dict of tensors"):
             Checkpoint(saved(value))
+    (tmp_path / "plain.pth").write_bytes(pickle.dumps(model()))
+    with pytest.raises(CheckpointError, match="a pickle that torch.save did not write"):
+        Checkpoint(tmp_path / "plain.pth")
     module = torch_files.pickled({})
     torch_files.archive(tmp_path / "x.pt", module, {"constants.pkl": b"\x80\x02)."})
     with pytest.raises(CheckpointError, match="of TorchScript.*torch.jit.load"):

@@ -209,6 +209,39 @@ def test_the_poolers_activation_matters_where_there_is_a_pooler(tmp_path):
         Checkpoint(folder)
 
 
+@pytest.mark.parametrize(
+    "case, message",
+    [
+        ("hf_beit", "swaps height and width"),
+        ("hf_data2vec", "swaps height and width"),
+        ("hf_dinov2", "table of DINOv2 as that of a square"),
+    ],
+)
+def test_tables_that_transformers_reads_as_squares(case, message, tmp_path):
+    side = json.loads((GOLDEN / case / "config.json").read_text())["image_size"]
+    copied(case, tmp_path, image_size=[side // 2, 2 * side])
+    with pytest.raises(CheckpointError, match=message):
+        Checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["swinv2", "ijepa", "audio-spectrogram-transformer"])
+def test_models_with_the_names_of_a_vit_are_named(kind, tmp_path):
+    with pytest.raises(CheckpointError, match=f"{kind}, which has.*cannot build it"):
+        Checkpoint(copied("hf_vit", tmp_path, model_type=kind))
+
+
+def test_a_beit_without_tables_and_scales_is_told_by_its_biases(tmp_path):
+    left = {
+        name: array
+        for name, array in load_file(GOLDEN / "hf_beit/model.safetensors").items()
+        if "lambda" not in name and "relative" not in name
+    }
+    found = Checkpoint(copied("hf_beit", tmp_path, left)).description
+    assert (found.builder, found.kernel) == ("BEiTTransformer", "bicubic")
+    assert found.arguments["position_bias"] == "none"
+    assert found.arguments["layer_scale"] is None
+
+
 @pytest.mark.parametrize("size, fits", [((24, 36), True), ((12, 24), False)])
 def test_windows_that_transformers_shifts_differently_raise(size, fits, tmp_path):
     copied("hf_swin", tmp_path, image_size=size)

@@ -22,6 +22,15 @@ from ..reader import CheckpointError
 from .source import Source, count
 
 PATCHES = "embeddings.patch_embeddings.projection.weight"
+UNLIKE = {  # {model_type: what it has}
+    "audio-spectrogram-transformer": "patches that overlap, of spectrograms",
+    "ijepa": "no class token",
+    "swinv2": "cosine attention, and normalisations after the branches",
+    "videomae": "patches in time",
+    "vitdet": "relative positions and windows",
+    "vivit": "patches in time",
+    "yolos": "tokens that detect objects",
+}
 TABLE = "embeddings.position_embeddings"
 REGISTERS = "embeddings.register_tokens"  # of DINOv2 and DINOv3
 _DISTILLATION = "embeddings.distillation_token"
@@ -205,6 +214,20 @@ def in_memory(
     return KeyMap(*((present(name), *rule) for name, *rule in key_map.rules))
 
 
+def refuse_type(config: Config) -> None:
+    """Raises for a model of transformers that has the names of one that is built.
+
+    Raises:
+        CheckpointError: It is one of `UNLIKE`.
+    """
+    kind = config.text("model_type")
+    if kind in UNLIKE:
+        raise CheckpointError(
+            f"config.json states transformers' {kind}, which has {UNLIKE[kind]}: "
+            "kerasvit cannot build it."
+        )
+
+
 def heads(config: Config) -> dict[str, Any]:
     """Returns {"num_heads"}, or {} if the configuration does not determine it."""
     if "num_attention_heads" in config or config.get("model_type"):
@@ -223,7 +246,7 @@ def open_arguments(config: Config) -> tuple[str, ...]:
 
 def activation(config: Config, default: str) -> str:
     """Returns the activation; `default` is that of the class in transformers."""
-    check(config, {"hidden_act": (default, *_ACTIVATIONS)})
+    check(config, {"hidden_act": tuple({default: 0, **_ACTIVATIONS})})
     return _ACTIVATIONS[config.get("hidden_act", default)]
 
 

@@ -33,6 +33,7 @@ _BLOCK, _OURS = "encoder.layer.{i}.", "encoder_block_{i}/"
 _BIAS = "relative_position_bias.relative_position_bias_table"
 _OWN_TABLE = f"encoder.layer.0.attention.attention.{_BIAS}"
 _SHARED_TABLE = f"encoder.{_BIAS}"
+_QUERY = "encoder.layer.0.attention.attention.query.bias"
 # What other heads have that kerasvit does not build.
 _HEADS = {
     "lm_head.": "predicts masked patches (BeitForMaskedImageModeling)",
@@ -56,7 +57,10 @@ class TransformersBEiT(TransformersSource):
 
     def recognises(self, names: Set[str]) -> bool:
         own = {_OWN_TABLE, _SHARED_TABLE, "encoder.layer.0.lambda_1"}
-        return PATCHES in names and bool(own & names)
+        # Of all these models only BEiT has biases of queries but not of keys.
+        biases = {_QUERY: True, _QUERY.replace("query", "key"): False}
+        unlike = all((name in names) == has for name, has in biases.items())
+        return PATCHES in names and (bool(own & names) or unlike)
 
     def short_name(self, name: str) -> str:
         name = former_name(re.sub(r"^(beit|data2vec_vision)\.", "", name))
@@ -99,7 +103,7 @@ class TransformersBEiT(TransformersSource):
             "position_bias": position_bias,
             "absolute_positions": absolute,
             "final_norm": before or behind,
-            "qkv_bias": "encoder.layer.0.attention.attention.query.bias" in shapes,
+            "qkv_bias": _QUERY in shapes,
             "layer_scale": None,
             "activation": activation(config, "gelu"),
             "epsilon": config.get("layer_norm_eps", 1e-12),
@@ -107,12 +111,20 @@ class TransformersBEiT(TransformersSource):
         if "encoder.layer.0.lambda_1" in shapes:
             arguments["layer_scale"] = config.get("layer_scale_init_value", 0.1)
         stated = config.image_size("image_size")
+        if stated and stated[0] != stated[1] and position_bias != "none":
+            raise CheckpointError(
+                f"config.json states images of {stated[0]} × {stated[1]}. transformers "
+                "swaps height and width of their tables of relative positions "
+                "(BeitRelativePositionBias), and kerasvit does not. Use a model for "
+                "square images, at any `image_size`."
+            )
         return Description(
             code_base=self.code_base,
             builder=self.builder,
             numbers=numbers,
             arguments=arguments,
-            kernel=self.kernel,
+            # BeitEmbeddings.interpolate_pos_encoding resamples absolute positions.
+            kernel="bicubic" if position_bias == "none" else self.kernel,
             grid=grid_of_patches(shapes, patch, stated, *tables),
             stride=patch,
             image_size=stated,

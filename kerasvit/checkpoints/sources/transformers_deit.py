@@ -15,7 +15,7 @@ from ..key_map import KeyMap, torch_dense
 from . import transformers
 from .transformers import TABLE, TransformersSource
 
-_SHARED = ("qkv_bias", "layer_scale", "activation", "epsilon")
+_SHARED = ("channels", "qkv_bias", "layer_scale", "activation", "epsilon")
 
 
 class TransformersDeiT(TransformersSource):

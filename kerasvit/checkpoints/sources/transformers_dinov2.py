@@ -13,6 +13,7 @@ import numpy as np
 from ..config import Config, Shapes
 from ..description import Description, TokenGrid
 from ..key_map import KeyMap, Transform, torch_dense, torch_norm, torch_stacked
+from ..reader import CheckpointError
 from .source import count
 from .transformers import (
     ATTENTION_NAMES,
@@ -54,6 +55,14 @@ class TransformersDinov2(TransformersSource):
         patch = shapes.patch_size(PATCHES)
         gated = _GATED_OUT in shapes
         classifier = "classifier.weight" in shapes
+        stated = config.image_size("image_size")
+        if stated and stated[0] != stated[1]:
+            raise CheckpointError(
+                f"config.json states images of {stated[0]} × {stated[1]}. transformers "
+                "takes every position table of DINOv2 as that of a square, kerasvit "
+                "as that of the stated size. Use a model for square images, at any "
+                "`image_size`."
+            )
         return Description(
             code_base=self.code_base,
             builder=self.builder,
@@ -81,7 +90,7 @@ class TransformersDinov2(TransformersSource):
             # With registers, transformers resamples the table with antialiasing.
             kernel="bicubic_antialias" if REGISTERS in shapes else self.kernel,
             grid=TokenGrid(TABLE, shapes.of(TABLE, 3)[1], patch, prefix=1),
-            image_size=config.image_size("image_size"),
+            image_size=stated,
             label_names=label_names(config),
             open_arguments=open_arguments(config),
             architecture=config.text("model_type"),
