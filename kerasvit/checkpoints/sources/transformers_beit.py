@@ -9,6 +9,8 @@ import re
 from collections.abc import Set
 from typing import Any
 
+from kerasvit.arguments import Size
+
 from ..config import Config, Shapes
 from ..description import Description
 from ..key_map import KeyMap, torch_dense, torch_norm
@@ -76,12 +78,7 @@ class TransformersBEiT(TransformersSource):
         return None
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
-        for start, what in _HEADS.items():
-            if any(name.startswith(start) for name in shapes):
-                raise CheckpointError(
-                    f"The file has a head that {what}, which kerasvit does not build. "
-                    "Use the files of an image classifier or of the plain model."
-                )
+        _check_head(shapes)
         patch = shapes.patch_size(PATCHES)
         numbers = {
             "patch_size": patch,
@@ -111,13 +108,8 @@ class TransformersBEiT(TransformersSource):
         if "encoder.layer.0.lambda_1" in shapes:
             arguments["layer_scale"] = config.get("layer_scale_init_value", 0.1)
         stated = config.image_size("image_size")
-        if stated and stated[0] != stated[1] and position_bias != "none":
-            raise CheckpointError(
-                f"config.json states images of {stated[0]} × {stated[1]}. transformers "
-                "swaps height and width of their tables of relative positions "
-                "(BeitRelativePositionBias), and kerasvit does not. Use a model for "
-                "square images, at any `image_size`."
-            )
+        if position_bias != "none":
+            _check_square(stated)
         return Description(
             code_base=self.code_base,
             builder=self.builder,
@@ -151,4 +143,25 @@ class TransformersBEiT(TransformersSource):
             (_BLOCK + "lambda_2", _OURS + "mlp_scale"),
             *torch_norm("pooler.layernorm" if behind else "layernorm", "encoder_norm"),
             *torch_dense("classifier", "head"),
+        )
+
+
+def _check_head(shapes: Shapes) -> None:
+    """Raises for a head that kerasvit does not build."""
+    for start, what in _HEADS.items():
+        if any(name.startswith(start) for name in shapes):
+            raise CheckpointError(
+                f"The file has a head that {what}, which kerasvit does not build. "
+                "Use the files of an image classifier or of the plain model."
+            )
+
+
+def _check_square(stated: Size | None) -> None:
+    """Raises for relative positions of images that are not square."""
+    if stated and stated[0] != stated[1]:
+        raise CheckpointError(
+            f"config.json states images of {stated[0]} × {stated[1]}. transformers "
+            "swaps height and width of their tables of relative positions "
+            "(BeitRelativePositionBias), and kerasvit does not. Use a model for square "
+            "images, at any `image_size`."
         )
