@@ -132,10 +132,11 @@ def features(
             - "stride_16": the last block whose map has this stride;
             - a number, from 0, or from the end if it is negative. It counts the
               encoder's blocks in ViT, DeiT, Mixer and hybrids, and the stages in BiT,
-              Swin, AlterNet and PreActResNet.
+              Swin, PiT, AlterNet and PreActResNet.
 
             None: a list of the last block of each stride. These are four maps of most
-            BiT, Swin, AlterNet and R50ViTB32, and one of ViT, DeiT and Mixer.
+            BiT, Swin, AlterNet and R50ViTB32, three of PiT, and one of ViT, DeiT and
+            Mixer.
         maps: True: maps (batch, h, w, channels). False: tokens (batch, n, channels), of
             a map row by row.
         prefix: Whether to return class, distillation and register tokens, in the order
@@ -146,7 +147,8 @@ def features(
             `forward_intermediates` and `get_intermediate_layers` of DINOv2 do. In BiT,
             AlterNet and PreActResNet a ReLU follows it. Maps of earlier stages are not
             normalised. Models that normalise after the pooling or in each block, with
-            `pool="average_then_norm"` or `norm="post"`, have no such normalisation.
+            `pool="average_then_norm"` or `norm="post"`, have no such normalisation, nor
+            has PiT, which normalises only its class and distillation tokens.
 
     Returns:
         `FeatureModel`, (batch, H, W, 3) → a list of features in the order of `layers`;
@@ -161,21 +163,20 @@ def features(
     normalize = one_of("normalize", normalize, (True, False))
     record = _record(model)
     calls = layer_calls(model)
-    blocks = {
-        layer.name: outputs[0]
-        for layer, _, outputs in calls
-        if isinstance(layer, Block)
-    }
+    blocks, grids, grid = {}, {}, None
+    for layer, _, outputs in calls:
+        grid = getattr(layer, "grid", grid)  # of the tokens, from this layer on
+        if isinstance(layer, Block):
+            blocks[layer.name], grids[layer.name] = outputs[0], grid
     strides = {name: _stride(record, name) for name in blocks}
     names = _chosen(layers, strides)
-    grid = next((layer.grid for layer, _, _ in calls if hasattr(layer, "grid")), None)
-    norms = _final_norms(calls) if normalize else []
+    norms = _final_norms(calls, [*blocks.values()][-1]) if normalize else []
     outputs = []
     for name in names:
         x = blocks[name]
         for norm in norms if _group(name) == _group([*blocks][-1]) else []:
             x = norm(x)
-        outputs.append(_arranged(x, name, grid, maps=maps, prefix=prefix))
+        outputs.append(_arranged(x, name, grids[name], maps=maps, prefix=prefix))
     found = FeatureModel(
         model.inputs[0],
         outputs if len(outputs) > 1 else outputs[0],
@@ -232,6 +233,8 @@ def _stride(record: dict[str, Any], name: str) -> PatchSize:
         first = STEMS.get(kwargs.get("stem"), 4)
         if record["builder"] == "SwinTransformer":
             first = kwargs["patch_size"]
+        elif record["builder"] == "PoolingVisionTransformer":
+            first = kwargs["stride"]
         return first * 2 ** int(stage.removeprefix("stage_"))
     resnet = kwargs.get("resnet_depths")  # below the patches of a hybrid
     below = 1 if resnet is None else 4 * 2 ** max(len(resnet) - 1, 0)
@@ -303,13 +306,13 @@ def _name(given: Any, known: dict[str, str], numbered: list[str]) -> str:
     )
 
 
-def _final_norms(calls: list[Any]) -> list[keras.layers.Layer]:
-    """Returns the layers that normalise the last block's features."""
+def _final_norms(calls: list[Any], last: Tensor) -> list[keras.layers.Layer]:
+    """Returns the layers that normalise the features of the last block, `last`."""
     return [
         layer
         for layer, inputs, _ in calls
-        # Features that are pooled before they are normalised have two dimensions.
-        if layer.name in FINAL_NORMS and len(inputs[0].shape) > 2
+        # Features that are pooled before they are normalised have another shape.
+        if layer.name in FINAL_NORMS and inputs[0].shape == last.shape
     ]
 
 

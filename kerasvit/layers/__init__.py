@@ -19,9 +19,13 @@ from .max_pool import MaxPool as MaxPool
 from .mixer_block import MixerBlock as MixerBlock
 from .mlp import MLP as MLP
 from .neighborhood_attention import NeighborhoodAttention as NeighborhoodAttention
+from .overlapping_patch_embedding import (
+    OverlappingPatchEmbedding as OverlappingPatchEmbedding,
+)
 from .patch_embedding import PatchEmbedding as PatchEmbedding
 from .patch_merging import PatchMerging as PatchMerging
 from .position_embedding import PositionEmbedding as PositionEmbedding
+from .position_map import PositionMap as PositionMap
 from .post_norm_block import PostNormBlock as PostNormBlock
 from .postact_unit import PostactUnit as PostactUnit
 from .preact_unit import PreactUnit as PreactUnit
@@ -41,4 +45,5 @@ from .standardized_conv import StandardizedConv as StandardizedConv
 from .stochastic_depth import StochasticDepth as StochasticDepth
 from .swiglu import SwiGLU as SwiGLU
 from .swin_block import SwinBlock as SwinBlock
+from .token_pooling import TokenPooling as TokenPooling
 from .window_attention import WindowAttention as WindowAttention

@@ -15,6 +15,7 @@ from .hybrid import *
 from .image_model import ImageModel as ImageModel
 from .layout_map import layout_map as layout_map
 from .mixer import *
+from .pit import *
 from .rotary_vit import *
 from .swin import *
 from .variant import Variant as Variant

@@ -12,7 +12,7 @@ import keras
 
 from kerasvit.layers import LayerNormalization, PatchEmbedding, PrefixTokens
 from kerasvit.preprocessing.defaults import IMAGENET
-from kerasvit.types import PatchSize
+from kerasvit.types import PatchSize, Tensor
 
 from .builder import builder
 from .encoder import SIZES, encoder, position_embedding
@@ -117,12 +117,20 @@ def DistilledVisionTransformer(
         layer_scale=layer_scale,
     )
     x = LayerNormalization(epsilon=epsilon, name="encoder_norm")(x)
+    return ImageModel(image, mean_of_heads(x, num_classes), name=name)
+
+
+def mean_of_heads(x: Tensor, num_classes: int) -> Tensor:
+    """Returns the mean logits of the first two tokens: (B, N, D) → (B, num_classes).
+
+    Without classes it is the mean of the tokens, (B, D).
+    """
     logits = [head(num_classes, key)(x[:, i]) for i, key in enumerate(HEADS)]
     # In the heads' full precision.
-    x = keras.layers.Average(
+    average = keras.layers.Average(
         dtype=keras.config.dtype_policy().variable_dtype, name="average"
-    )(logits)
-    return ImageModel(image, x, name=name)
+    )
+    return average(logits)
 
 
 def distillation_heads(model: ImageModel) -> keras.Model:
@@ -142,7 +150,8 @@ def distillation_heads(model: ImageModel) -> keras.Model:
     teacher in each step, for augmented images.
 
     Args:
-        model: Model of `DistilledVisionTransformer`, with `num_classes` above 0.
+        model: Model of `DistilledVisionTransformer`, or of `PoolingVisionTransformer`
+            with `distilled`, with `num_classes` above 0.
 
     Returns:
         `keras.Model` over the same variables, (batch, H, W, C) → {"head": logits of the
@@ -156,8 +165,8 @@ def distillation_heads(model: ImageModel) -> keras.Model:
     named = {layer.name: layer for layer in getattr(model, "layers", ())}
     if not all(name in named for name in HEADS):
         raise ValueError(
-            "`model` must be of DistilledVisionTransformer, such as "
-            "kerasvit.DeiTS16Distilled(), with `num_classes` above 0. Received: "
+            "`model` must be distilled, such as kerasvit.DeiTS16Distilled() or "
+            "kerasvit.PiTS16Distilled(), with `num_classes` above 0. Received: "
             f"{model!r}."
         )
     outputs = {name: named[name].output for name in HEADS}

@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from kerasvit.arguments import ArgumentError, Size, number
+from kerasvit.arguments import ArgumentError, Size
 from kerasvit.layers import (
     MLP,
     LayerNormalization,
@@ -25,42 +25,19 @@ from .builder import builder
 from .checks import integer, integers, known_size
 from .encoder import drop_rates
 from .image_model import ImageModel, head, image_input
+from .stages import check_stages, mlp_dim
 from .variant import rows_of
-
-
-def _mlp_dim(channels: int, ratio: float) -> int:
-    # Rounded down, as in timm; the summand allows for a ratio that was rounded.
-    return int(channels * ratio + 1e-6)
 
 
 def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks heads, windows, MLPs and sizes; returns all arguments as plain JSON."""
-    checked = dict(kwargs)
+    checked = check_stages(kwargs)
     stages, windows = len(kwargs["depths"]), kwargs["window_size"]
-    checked["patch_size"] = integer("patch_size", kwargs["patch_size"], 1)
     if isinstance(windows, (list, tuple)):
         windows = integers("window_size", windows, stages, 1)
         checked["window_size"] = windows if len(set(windows)) > 1 else windows[0]
     else:
         checked["window_size"] = integer("window_size", windows, 1)
-    checked["num_heads"] = integers("num_heads", kwargs["num_heads"], stages, 1)
-    for stage, heads in enumerate(checked["num_heads"]):
-        if checked["width"] * 2**stage % heads:
-            raise ArgumentError(
-                f"`num_heads` must divide the stages' channels, `width` "
-                f"{checked['width']} doubled {stages - 1} times. Received: "
-                f"{kwargs['num_heads']!r}.",
-                "num_heads",
-                "width",
-            )
-    ratio = number("mlp_ratio", kwargs["mlp_ratio"], 0)
-    if not _mlp_dim(checked["width"], ratio):
-        raise ArgumentError(
-            "`mlp_ratio` must leave the MLPs a hidden size. Received: "
-            f"{kwargs['mlp_ratio']!r}, for {checked['width']} channels.",
-            "mlp_ratio",
-        )
-    checked["mlp_ratio"] = ratio
     checked["image_size"] = _image_size(kwargs["image_size"], checked)
     return checked
 
@@ -183,10 +160,9 @@ def SwinTransformer(
                 dropout=dropout,
                 name="attention",
             )
-            mlp_dim = _mlp_dim(x.shape[-1], mlp_ratio)
             x = SwinBlock(
                 attention,
-                MLP(mlp_dim, dropout=dropout, name="mlp"),
+                MLP(mlp_dim(x.shape[-1], mlp_ratio), dropout=dropout, name="mlp"),
                 epsilon=epsilon,
                 stochastic_depth=next(rates),
                 name=f"stage_{i}_block_{j}",

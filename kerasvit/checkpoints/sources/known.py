@@ -20,6 +20,7 @@ from .timm_deit import TimmDeiT
 from .timm_eva import TimmEva
 from .timm_hybrid import TimmHybrid
 from .timm_mixer import TimmMixer
+from .timm_pit import TimmPiT
 from .timm_swin import TimmSwin
 from .timm_vit import TimmViT
 from .torchvision import TorchvisionSwin, TorchvisionViT
@@ -68,6 +69,7 @@ TIMM: tuple[TimmSource, ...] = (
     TimmHybrid(),
     TimmMixer(),
     TimmBiT(),
+    TimmPiT(),
     TimmSwin(),
 )
 # The first source that recognises the names of a file reads it.

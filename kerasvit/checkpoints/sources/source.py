@@ -79,14 +79,14 @@ class Source(Protocol):
         return None
 
 
-def square(side: int) -> Size:
-    """Returns the size of square images, of a side that tensors determine.
+def sized(sides: int | list[int]) -> Size:
+    """Returns the size of images that tensors determine: of squares, or both sides.
 
     Raises:
-        CheckpointError: The side is out of range.
+        CheckpointError: A side is out of range.
     """
     try:
-        return Size.of(side)
+        return Size.of(sides)
     except ArgumentError as error:
         raise CheckpointError(
             f"it describes a model that kerasvit cannot build: {error}"

@@ -18,7 +18,7 @@ from ..key_map import (
     torch_stacked,
 )
 from ..reader import CheckpointError
-from .source import count, count_stages, names_of_classes, square
+from .source import count, count_stages, names_of_classes, sized
 from .timm import TimmSource, cfg, differing, image_size, input_size, model_args
 
 _TABLE = "layers.{}.blocks.0.attn.relative_position_bias_table"
@@ -180,7 +180,7 @@ def _windows(rows: list[int], patch: int, config: Config) -> dict[str, Any]:
         arguments["window_size"] = int(sides[0])
     if sides[-1] == int(sides[-1]):
         pixels = int(sides[-1]) * patch * 2 ** (len(rows) - 1)
-        arguments["image_size"] = square(pixels)
+        arguments["image_size"] = sized(pixels)
     return arguments
 
 

@@ -14,7 +14,7 @@ from ..config import Config, Shapes
 from ..description import Description, TokenGrid
 from ..key_map import CONVOLUTION, KeyMap, stacked, torch_dense, torch_norm
 from ..reader import CheckpointError
-from .source import MAX_STAGES, Source, count, names_of_classes, square
+from .source import MAX_STAGES, Source, count, names_of_classes, sized
 from .timm_swin import TimmSwin, merging, swin_block
 from .timm_vit import TimmViT
 
@@ -214,7 +214,7 @@ class TorchvisionSwin(TorchvisionSource):
                 "patch_size": patch,
                 "window_size": window,
                 # In all published models the last map is one window.
-                "image_size": square(window * patch * 2 ** (len(first) - 1)),
+                "image_size": sized(window * patch * 2 ** (len(first) - 1)),
                 "channels": channels,
                 "num_classes": classes,
                 # The last stage has the smallest rounding error.

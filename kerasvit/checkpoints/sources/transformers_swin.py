@@ -11,7 +11,7 @@ from ..config import Config, Shapes
 from ..description import Description
 from ..key_map import KeyMap, torch_dense, torch_norm
 from ..reader import CheckpointError
-from .source import count, square
+from .source import count, sized
 from .timm_swin import TimmSwin, merging, position_tables
 from .transformers import (
     GELU,
@@ -119,7 +119,7 @@ def _arguments(shapes: Shapes, tables: list[tuple[int, ...]]) -> dict[str, Any]:
         "patch_size": patch,
         "window_size": window,
         # In all published models the last map is one window.
-        "image_size": square(window * patch * 2**last),
+        "image_size": sized(window * patch * 2**last),
         "channels": shapes.of(PATCHES, 4)[1],
         "num_classes": shapes.side("classifier.weight", 0, 2, default=0),
         # The last stage has the smallest rounding error.
