@@ -13,7 +13,7 @@ from .servers import name_behind
 MANIFEST = Path(__file__).with_name("manifest.json")
 FORMAT_VERSION = 1
 # Names of methods with models of their own: the beginnings of those models' names.
-CLASSES = ("DINOv3", "EVA02", "EVA", "PE", "RoPE", "BEiT", "Swin", "Mixer")
+CLASSES = ("DINOv3", "EVA02", "EVA", "PE", "RoPE", "BEiT", "Swin", "PiT", "Mixer")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from kerasvit.arguments import patch_sides
 from kerasvit.ops import convolution
 from kerasvit.types import Shape, Tensor
 
@@ -47,8 +48,8 @@ class OverlappingPatchEmbedding(PatchEmbedding):
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         batch, *sides, _ = input_shape
-        return (*(batch, *map(self._cells, sides)), self.width)
-
-    def _cells(self, side: int | None) -> int | None:
-        """Returns the number of patches along a side."""
-        return side and (side - self.patch_size) // self.stride + 1
+        cells = (
+            side and (side - patch) // self.stride + 1
+            for side, patch in zip(sides, patch_sides(self.patch_size), strict=True)
+        )
+        return batch, *cells, self.width

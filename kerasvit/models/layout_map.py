@@ -29,10 +29,10 @@ def layout_map(
         with keras.distribution.ModelParallel(layout_map=layout).scope(): ...
 
     Build, compile and fit the model inside the scope (JAX). The map splits the blocks
-    of `VisionTransformer`, DeiT, BEiT, hybrids and Swin, both MLPs of Mixers and the
-    attention of AlterNets, and nothing in BiTs. The number of devices along the axis
-    must divide the width and the MLP's size; otherwise JAX raises a `ValueError`. If it
-    does not divide the number of heads, the results are the same but devices
+    of `VisionTransformer`, DeiT, BEiT, hybrids, Swin and PiT, both MLPs of Mixers and
+    the attention of AlterNets, and nothing in BiTs. The number of devices along the
+    axis must divide the width and the MLP's size; otherwise JAX raises a `ValueError`.
+    If it does not divide the number of heads, the results are the same but devices
     communicate more.
 
     Args:

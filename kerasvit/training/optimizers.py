@@ -98,7 +98,8 @@ def layer_decay(
         group 0       what precedes the blocks: embedding of patches and positions,
                       tokens, stem; the ResNet of a hybrid
         group i       block i, from 1 to L; in stages, a unit or block of any stage,
-                      and for the first of a stage also Swin's merging before it
+                      and for the first of a stage also the merging of Swin and
+                      the pooling of PiT before it
         group L + 1   what follows the blocks: last normalisation, pooling, heads
 
     A step of a weight is that of `optimizer` with the multiplied rate, weight decay

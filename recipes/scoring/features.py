@@ -185,7 +185,8 @@ def _pooled(x, model, record):
     if rank == 4:
         return keras.ops.mean(x, axis=(1, 2))
     prefix = _prefix(x, model) if rank == 3 and record else 0
-    if prefix and record["builder"] == "DistilledVisionTransformer":
+    of_tokens = ("DistilledVisionTransformer", "PoolingVisionTransformer")
+    if prefix and record["builder"] in of_tokens:
         return keras.ops.mean(x[:, :prefix], axis=1)
     if prefix and record["kwargs"]["pool"] == "token":
         return x[:, 0]
@@ -197,4 +198,7 @@ def _prefix(x, model):
     names = [layer.name for layer in model.layers]
     if "embedding" not in names:  # of Mixer, whose tokens are patches
         return 0
+    if "tokens" in names:  # of PiT, which has fewer patches in each stage
+        patches = model.get_layer("tokens").output.shape[1]
+        return 0 if x.shape[1] == patches else model.get_layer("class_token").count
     return x.shape[1] - model.get_layer("embedding").output.shape[1]

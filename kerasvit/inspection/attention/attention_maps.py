@@ -30,7 +30,7 @@ from .layer_attention import (
     joined,
     layer_attention,
 )
-from .patch_grid import given_grid, input_shape, patch_grid
+from .patch_grid import extent, given_grid, input_shape, patch_grid
 from .rollout import FUSIONS, fused, rolled_heat
 
 
@@ -44,7 +44,7 @@ class AttentionMaps:
         rollout: (images, height, width), attention rollout from the model's output,
             which is the class token, the pooling layer or the mean over all patches, to
             the patches. None if not all layers attend to the same sequence of tokens,
-            as in Swin and AlterNet, or if `layers` left some out.
+            as in Swin, PiT and AlterNet, or if `layers` left some out.
         image_size: (height, width) of the images, in pixels.
     """
 
@@ -192,6 +192,7 @@ def _measured(
             cells = layer.window_cells(*grid)
     else:
         grid = patch_grid(model, weights.shape[-1], image_size, grid)
+        image_size = extent(model, grid, image_size)
     return layer_attention(
         weights, grid=grid, cells=cells, of_token=of_token, image_size=image_size
     )
@@ -200,8 +201,9 @@ def _measured(
 def _rollout(
     calls: list[Call], found: dict[str, LayerAttention], heads: str
 ) -> np.ndarray | None:
-    """Returns the rollout of a batch, or None if the layers are not of tokens."""
-    if not calls or any(len(shape) != 3 for _, shape, _ in calls):
+    """Returns the rollout of a batch; None if the layers are not of the same tokens."""
+    shapes = {shape[1:-1] for _, shape, _ in calls}
+    if len(shapes) != 1 or len(*shapes) != 1:
         return None
     matrices = [fused(weights, heads) for *_, weights in calls]
     last = list(found.values())[-1]

@@ -1,5 +1,6 @@
 """The grid of a model's patches, and distances between patches in pixels."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -7,6 +8,7 @@ import numpy as np
 
 from kerasvit.arguments import ArgumentError, Size, whole_patches
 from kerasvit.backend.keras_private import layers_in
+from kerasvit.layers import OverlappingPatchEmbedding
 
 MAX_PREFIX = 16  # class, distillation and register tokens
 
@@ -29,19 +31,17 @@ def patch_grid(
     It is `given`; else the attribute `grid` of a layer, which layers of position
     embeddings have, or the image's own grid if they take images of any size; else the
     grid of square patches that fill the image and leave the fewest tokens before them.
+    Of the grids of a model's stages it is the largest that fits.
 
     Raises:
         ArgumentError: There is no such grid.
     """
     layers = [given] if given else [_grid(m, image_size) for m in layers_in(model)]
+    layers += [] if given else [*_halved(model, image_size)]
     grids = {tuple(each) for each in layers if isinstance(each, (tuple, list))}
-    fits = [
-        (rows, columns)
-        for rows, columns in grids
-        if 0 <= tokens - rows * columns <= MAX_PREFIX
-    ]
-    if len(fits) == 1:
-        return fits[0]
+    largest = largest_grid(grids, tokens)
+    if largest and tokens - largest[0] * largest[1] <= MAX_PREFIX:
+        return largest
     height, width = image_size
     if height and width and not given:
         for patches in range(tokens, max(tokens - MAX_PREFIX, 2) - 1, -1):
@@ -58,12 +58,54 @@ def patch_grid(
     )
 
 
+def largest_grid(
+    grids: Iterable[tuple[int, int]], tokens: int
+) -> tuple[int, int] | None:
+    """Returns the grid with the most cells, of which there are at most `tokens`.
+
+    None if no grid fits, or two with the same number of cells.
+    """
+    cells = {grid: grid[0] * grid[1] for grid in grids if grid[0] * grid[1] <= tokens}
+    most = [grid for grid, count in cells.items() if count == max(cells.values())]
+    return most[0] if len(most) == 1 else None
+
+
 def _grid(layer: keras.layers.Layer, image_size: tuple[int | None, ...]) -> Any:
     """Returns the attribute `grid` of a layer; for images of any size the image's."""
     grid, patch_size = (getattr(layer, key, None) for key in ("grid", "patch_size"))
     if grid is None or patch_size is None or None in image_size:
         return grid
     return whole_patches(image_size, patch_size)
+
+
+def _halved(
+    model: keras.Model, image_size: tuple[int | None, ...]
+) -> dict[tuple[int, int], int]:
+    """Returns {grid: pixels between cells} of overlapping patches, and of its halves.
+
+    It is empty for a model without such patches, or images of unknown size.
+    """
+    layers = layers_in(model)
+    first = next((m for m in layers if isinstance(m, OverlappingPatchEmbedding)), None)
+    if first is None or None in image_size:
+        return {}
+    height, width = first.compute_output_shape((None, *image_size, None))[1:3]
+    pitches = {(height, width): first.stride}
+    while max(height, width) > 1:
+        height, width = -(-height // 2), -(-width // 2)
+        pitches[height, width] = first.stride * 2 ** len(pitches)
+    return pitches
+
+
+def extent(
+    model: keras.Model, grid: tuple[int, int], image_size: tuple[int, int]
+) -> tuple[int, int]:
+    """Returns (height, width) of a grid in pixels: the image's for most models.
+
+    Where patches overlap, the last one reaches beyond its cell.
+    """
+    pitch = _halved(model, image_size).get(grid)
+    return image_size if pitch is None else (grid[0] * pitch, grid[1] * pitch)
 
 
 def input_shape(model: keras.Model) -> tuple[int | None, ...]:

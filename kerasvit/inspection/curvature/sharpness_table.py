@@ -42,7 +42,7 @@ COMPONENTS = {
         (
             *("VisionTransformer", "DistilledVisionTransformer", "SwinTransformer"),
             *("HybridVisionTransformer", "VisionTransformerAblation"),
-            "BEiTTransformer",
+            *("BEiTTransformer", "PoolingVisionTransformer"),
         ),
         TRANSFORMER,
     ),

@@ -18,6 +18,7 @@ from kerasvit.backend.keras_private import (
     layers_in,
 )
 from kerasvit.backend.threads import seen_here, using
+from kerasvit.inspection.attention.patch_grid import largest_grid
 from kerasvit.patterns import ENCODER_BLOCK, STAGE_BLOCK, found_in
 from kerasvit.types import Shape, Tensor
 
@@ -46,8 +47,9 @@ class Activations:
             `layers="_norm$", at="inputs"`, are the residual stream of a pre-norm
             Transformer before and after each branch.
         grid: (h, w), cells of the map that the tokens form. None: the attribute `grid`
-            of the model's layers, such as its position embedding; the tokens before
-            those of the grid are the class, distillation and register tokens.
+            of the model's layers, such as its position embedding, of several the
+            largest that fits; the tokens before those of the grid are the class,
+            distillation and register tokens.
         prefix: With `grid`, the number of such tokens.
 
     Attributes:
@@ -77,7 +79,7 @@ class Activations:
         _check_distinct(self.names)
         self.model = keras.Model(model.inputs[0], [tensor for _, tensor in found])
         self.source = model
-        self._grid = _grid_of(model) if grid is None else grid
+        self._grids = _grids_of(model) if grid is None else {grid}
         self._lengths = _lengths(model)
         if grid is not None:
             self._lengths = {prefix + math.prod(grid)}
@@ -141,18 +143,20 @@ class Activations:
                 f"The features of {name!r} are tokens of images of any size, whose "
                 "grid is not known. Take `kerasvit.resize(model, size)`."
             )
-        if len(shape) == 3 and self._grid is None:
+        if len(shape) == 3 and not self._grids:
             raise ValueError(
                 f"The features of {name!r} are tokens {shape}, and the layers of the "
                 "model do not tell their grid. Pass `grid=(h, w)` and `prefix`."
             )
-        if len(shape) != 3 or self._grid is None or shape[1] not in self._lengths:
+        known = len(shape) == 3 and shape[1] in self._lengths
+        grid = largest_grid(self._grids, shape[1]) if known else None
+        if grid is None:
             raise ValueError(
                 f"The features of {name!r} must be a map (batch, h, w, channels), or "
                 f"tokens (batch, n, channels) with n in {sorted(self._lengths)}. "
                 f"Received: shape {shape}. Choose others with `layers`."
             )
-        return self._grid, shape[1] - math.prod(self._grid)
+        return grid, shape[1] - math.prod(grid)
 
 
 class Probe(keras.layers.Layer):
@@ -294,11 +298,9 @@ def _check_distinct(names: list[str]) -> None:
         )
 
 
-def _grid_of(model: keras.Model) -> tuple[int, int] | None:
-    """Returns the grid that the layers have in common, or None."""
-    layers = layers_in(model)
-    grids = {tuple(layer.grid) for layer in layers if hasattr(layer, "grid")}
-    return grids.pop() if len(grids) == 1 else None
+def _grids_of(model: keras.Model) -> set[tuple[int, int]]:
+    """Returns the grids of the layers, of which a model with stages has several."""
+    return {tuple(each.grid) for each in layers_in(model) if hasattr(each, "grid")}
 
 
 def _lengths(model: keras.Model) -> set[int]:
