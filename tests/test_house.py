@@ -77,6 +77,7 @@ BUDGETS = {
     "hybrid.HybridVisionTransformer": 24,
     "rotary_vit.RotaryVisionTransformer": 32,
     "deit.DistilledVisionTransformer": 18,
+    "pit.PoolingVisionTransformer": 18,
     "swin.SwinTransformer": 16,
     "alternet.AlterNet": 16,
     "vit_ablation.VisionTransformerAblation": 16,
@@ -222,7 +223,7 @@ def test_an_architecture_imports_no_other_except_in_compositions(path):
     if path.stem in ("__init__", "hybrid", "deit"):
         return
     shared = {
-        *("builder", "checks", "encoder", "image_model", "variant"),
+        *("builder", "checks", "encoder", "image_model", "stages", "variant"),
     }
     for name in imports(path):
         if name.startswith("kerasvit.models."):

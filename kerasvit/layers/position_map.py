@@ -53,7 +53,8 @@ class PositionMap(OwnLayer, keras.layers.Layer):
 
     def call(self, x: Tensor) -> Tensor:
         table, grid = ops.convert_to_tensor(self.table), ops.shape(x)[1:3]
-        if tuple(grid) != self.grid:
+        known = all(isinstance(side, int) for side in grid)
+        if not known or tuple(grid) != self.grid:
             exact = keras.backend.result_type(table.dtype, "float32")
             cells = ops.cast(table[0], exact)
             table = resample_tensor(cells, grid, self.resampling_kernel)[None]

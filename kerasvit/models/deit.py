@@ -12,15 +12,13 @@ import keras
 
 from kerasvit.layers import LayerNormalization, PatchEmbedding, PrefixTokens
 from kerasvit.preprocessing.defaults import IMAGENET
-from kerasvit.types import PatchSize, Tensor
+from kerasvit.types import PatchSize
 
 from .builder import builder
 from .encoder import SIZES, encoder, position_embedding
-from .image_model import ImageModel, head, image_input
+from .image_model import HEADS, ImageModel, image_input, mean_of_heads
 from .variant import rows_of
 from .vit import VisionTransformer, check_arguments
-
-HEADS = ("head", "head_distillation")  # of the class and of the distillation token
 
 
 def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -118,19 +116,6 @@ def DistilledVisionTransformer(
     )
     x = LayerNormalization(epsilon=epsilon, name="encoder_norm")(x)
     return ImageModel(image, mean_of_heads(x, num_classes), name=name)
-
-
-def mean_of_heads(x: Tensor, num_classes: int) -> Tensor:
-    """Returns the mean logits of the first two tokens: (B, N, D) → (B, num_classes).
-
-    Without classes it is the mean of the tokens, (B, D).
-    """
-    logits = [head(num_classes, key)(x[:, i]) for i, key in enumerate(HEADS)]
-    # In the heads' full precision.
-    average = keras.layers.Average(
-        dtype=keras.config.dtype_policy().variable_dtype, name="average"
-    )
-    return average(logits)
 
 
 def distillation_heads(model: ImageModel) -> keras.Model:

@@ -21,6 +21,7 @@ from kerasvit.types import Tensor
 _FREE = {"trainable", "dtype", "seed", "rate", "dropout", "stochastic_depth"}
 _FREE |= {"momentum", "build_config", "shared_object_id"}
 _FREE_ENDS = ("_initializer", "_regularizer", "_constraint")
+HEADS = ("head", "head_distillation")  # of the class and of the distillation token
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -283,6 +284,19 @@ def head(num_classes: int, name: str = "head") -> Callable[[Tensor], Tensor]:
         dtype=keras.config.dtype_policy().variable_dtype,
         name=name,
     )
+
+
+def mean_of_heads(x: Tensor, num_classes: int) -> Tensor:
+    """Returns the mean logits of the first two tokens: (B, N, D) → (B, num_classes).
+
+    Without classes it is the mean of the tokens, (B, D).
+    """
+    logits = [head(num_classes, key)(x[:, i]) for i, key in enumerate(HEADS)]
+    # In the heads' full precision.
+    average = keras.layers.Average(
+        dtype=keras.config.dtype_policy().variable_dtype, name="average"
+    )
+    return average(logits)
 
 
 def computes_the_same(one: keras.Model, other: keras.Model) -> bool:

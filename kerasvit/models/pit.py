@@ -23,9 +23,8 @@ from kerasvit.preprocessing.defaults import CIFAR100, IMAGENET
 
 from .builder import builder
 from .checks import MAX_PATCHES, sizes_of
-from .deit import mean_of_heads
 from .encoder import drop_rates
-from .image_model import ImageModel, head, image_input
+from .image_model import ImageModel, head, image_input, mean_of_heads
 from .stages import check_stages, mlp_dim
 from .variant import rows_of
 

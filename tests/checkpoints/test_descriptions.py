@@ -78,6 +78,10 @@ TIMM = {
         "beit_base_patch16_224",
         {"num_heads": 3, "init_values": 0.1, "use_fc_norm": True, "scale_mlp": False},
     ),
+    "PoolingVisionTransformer": (
+        "pit_s_224",
+        {"img_size": [20, 24], "stride": 2, "heads": [1, 2, 4], "global_pool": "token"},
+    ),
     "SwinTransformer": (
         "swin_tiny_patch4_window7_224",
         {"window_size": 3, "head_dim": None, "always_partition": False},

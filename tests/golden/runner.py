@@ -12,6 +12,7 @@ from . import (
     hybrid,
     images,
     mixer,
+    pit,
     position_tables,
     swin,
     trajectories,
@@ -24,6 +25,7 @@ FAMILIES = {
     **deit.FAMILIES,
     **hybrid.FAMILIES,
     **mixer.FAMILIES,
+    **pit.FAMILIES,
     **swin.FAMILIES,
     **vit.FAMILIES,
 }

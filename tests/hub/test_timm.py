@@ -30,6 +30,7 @@ BIT = {"depths": [3], "width_factor": 0.5, "conv_epsilon": 1e-8}
 UNLIKE = {"embed_norm_layer", "block_fn", "attn_layer"}
 UNLIKE |= {"pool_include_prefix", "scale_attn_norm", "qk_norm"}
 SWIN = {"width": 8, "depths": [2, 2], "num_heads": [1, 2], "window_size": 2}
+PIT = {"patch_size": 4, "stride": 3, "width": 8, "depths": [1, 2], "num_heads": [1, 2]}
 MODELS = {
     "ViT": (kerasvit.VisionTransformer, VIT),
     "ViT with Google's GELU": (
@@ -132,6 +133,11 @@ MODELS = {
     "Mixer": (kerasvit.MLPMixer, MIXER),
     "BiT": (kerasvit.BigTransfer, BIT),
     "Swin": (kerasvit.SwinTransformer, SWIN),
+    "PiT": (
+        kerasvit.PoolingVisionTransformer,
+        {**PIT, "mlp_ratio": 2.6, "distilled": False},
+    ),
+    "PiT, distilled": (kerasvit.PoolingVisionTransformer, {**PIT, "distilled": True}),
 }
 
 
@@ -259,6 +265,8 @@ def test_timm_loads_and_saves_our_folders(timm, name, tmp_path):
             "swin_tiny_patch4_window7_224",
             {"embed_dim": 8, "depths": [1, 2], "num_heads": [2, 4], "window_size": 4},
         ),
+        ("pit_ti_224", {"base_dims": [4, 4, 4]}),
+        ("pit_b_distilled_224", {"base_dims": [4, 4, 4], "depth": [1, 1, 1]}),
     ],
 )
 def test_timms_own(timm, name, arguments, tmp_path):

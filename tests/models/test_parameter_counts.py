@@ -31,6 +31,21 @@ COUNTS = {
     "SwinS3T": (28_328_674, 4.62),
     "SwinS3S": (49_737_298, 9.4),
     "SwinS3B": (71_125_762, 13.66),
+    "PiTTi16": (4_847_272, 0.70),
+    "PiTXS16": (10_618_888, 1.39),
+    "PiTS16": (23_461_912, 2.87),
+    "PiTB14": (73_764_840, 12.40),
+    # Another token, 64 numbers, and another head of 257 · 1000.
+    "PiTTi16Distilled": (4_847_272 + 64 + 257_000, 0.70),
+    "PiTXS16Distilled": (10_618_888 + 96 + 385_000, 1.41),
+    "PiTS16Distilled": (23_461_912 + 144 + 577_000, 2.90),
+    "PiTB14Distilled": (73_764_840 + 256 + 1_025_000, 12.48),
+    # PiTTi16's with 48·252 fewer for patches of 2 × 2, 64·(729 - 961) for positions, 3
+    # biases of 64, 128 and 256 numbers in 2, 6 and 4 blocks, and 257·900 for classes.
+    "PiTTiCIFAR": (
+        4_847_272 - 64 * 756 + 64 * 232 - 3 * (128 + 768 + 1024) - 257 * 900,
+        0.95,
+    ),
     "ViTTi16": (5_717_416, 1.25),
     "ViTS32": (22_878_952, 1.14),
     "ViTS16": (22_050_664, 4.60),
@@ -180,7 +195,7 @@ def test_parameters(name):
 
 
 # The larger variants have the same kinds of blocks as the smallest.
-LARGER = re.compile(r"(34|50(?!x1)|101|152|200|[MBLHg]\d|Swin(S3)?[SBL])")
+LARGER = re.compile(r"(34|50(?!x1)|101|152|200|[MBLHg]\d|Swin(S3)?[SBL]|PiT(X?S))")
 IN_TURN = [
     pytest.param(name, marks=[pytest.mark.long] if LARGER.search(name) else [])
     for name in COUNTS

@@ -35,6 +35,15 @@ TINY = {
         "window_size": 2,
         "patch_size": 4,
     },
+    "PoolingVisionTransformer": {
+        **SMALL,
+        "patch_size": 4,
+        "stride": 2,
+        "width": 8,
+        "depths": [1, 2],
+        "num_heads": [1, 2],
+        "distilled": False,
+    },
     "AlterNet": {
         **SMALL,
         "depths": [1, 2],

@@ -75,6 +75,14 @@ EXPECTED = {
             **{"encoder_norm": 4, "head": 4},
         },
     ),
+    "PoolingVisionTransformer": (
+        {},
+        {
+            **dict.fromkeys(["embedding", "position_embedding", "class_token"], 0),
+            **{"stage_0_block_0": 1, "stage_1_pooling": 2, "stage_1_block_0": 2},
+            **{"stage_1_block_1": 3, "encoder_norm": 4, "head": 4},
+        },
+    ),
     "AlterNet": (
         {},
         {

@@ -8,7 +8,6 @@ import numpy as np
 
 from kerasvit.arguments import ArgumentError, Size, whole_patches
 from kerasvit.backend.keras_private import layers_in
-from kerasvit.layers import OverlappingPatchEmbedding
 
 MAX_PREFIX = 16  # class, distillation and register tokens
 
@@ -85,8 +84,8 @@ def _halved(
 
     It is empty for a model without such patches, or images of unknown size.
     """
-    layers = layers_in(model)
-    first = next((m for m in layers if isinstance(m, OverlappingPatchEmbedding)), None)
+    layers = (m for m in layers_in(model) if hasattr(m, "patch_size"))
+    first = next((m for m in layers if hasattr(m, "stride")), None)
     if first is None or None in image_size:
         return {}
     height, width = first.compute_output_shape((None, *image_size, None))[1:3]

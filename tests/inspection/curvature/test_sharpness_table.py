@@ -86,6 +86,11 @@ def test_the_row_of_a_mixer():
             "attention MLP",
             "stage_0_block_0 stage_0_block_1 stage_1_block_0",
         ),
+        (
+            "PoolingVisionTransformer",
+            "attention MLP",
+            "stage_0_block_0 stage_1_block_0 stage_1_block_1",
+        ),
         ("BigTransfer", "convolutions", "stage_0_unit_0 stage_1_unit_0"),
         ("PreActResNet", "convolutions", "stage_0_unit_0 stage_1_unit_0"),
         (
