@@ -135,7 +135,7 @@ MODELS = {
     "Swin": (kerasvit.SwinTransformer, SWIN),
     "PiT": (
         kerasvit.PoolingVisionTransformer,
-        {**PIT, "mlp_ratio": 2.6, "distilled": False},
+        {**PIT, "mlp_ratio": 2.5, "distilled": False},
     ),
     "PiT, distilled": (kerasvit.PoolingVisionTransformer, {**PIT, "distilled": True}),
 }

@@ -25,6 +25,7 @@ COUNTS = {
     "HybridVisionTransformer": 638_544,
     "MLPMixer": 10_264,
     "SwinTransformer": 47_664,
+    "PoolingVisionTransformer": 222_640,
     "AlterNet": 464_920,
     "PreActResNet": 268_384,
     "VisionTransformerAblation": 52_048,

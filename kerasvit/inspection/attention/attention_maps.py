@@ -201,9 +201,8 @@ def _measured(
 def _rollout(
     calls: list[Call], found: dict[str, LayerAttention], heads: str
 ) -> np.ndarray | None:
-    """Returns the rollout of a batch; None if the layers are not of the same tokens."""
-    shapes = {shape[1:-1] for _, shape, _ in calls}
-    if len(shapes) != 1 or len(*shapes) != 1:
+    """Returns the rollout of a batch, or None if the layers are not of tokens."""
+    if not calls or any(len(shape) != 3 for _, shape, _ in calls):
         return None
     matrices = [fused(weights, heads) for *_, weights in calls]
     last = list(found.values())[-1]
