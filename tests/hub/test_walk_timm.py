@@ -17,6 +17,7 @@ OPEN = (
     "vit_huge_patch14_clip_336.laion2b_ft_in12k_in1k",
     "mixer_b16_224.miil_in21k",
     "swin_s3_tiny_224.ms_in1k",
+    "pit_ti_distilled_224.in1k",
     "resnetv2_50x1_bit.goog_in21k",
 )
 REFUSED = {
@@ -47,5 +48,5 @@ def test_most_models_open(capsys):
     walk_timm.main([])
     *_, total = capsys.readouterr().out.splitlines()
     opened, _, number, *_ = total.split()
-    assert number == "505"
-    assert int(opened) >= 0.85 * 505
+    assert number == "513"
+    assert int(opened) >= 0.85 * 513

@@ -28,7 +28,7 @@ from tests.weights.published.timm_files import timm_files
 # gMLP, ResMLP and ResNets that are no BiT are refused.
 MODULES = (
     *("vision_transformer", "vision_transformer_hybrid", "deit", "beit", "eva"),
-    *("mlp_mixer", "resnetv2", "swin_transformer"),
+    *("mlp_mixer", "pit", "resnetv2", "swin_transformer"),
 )
 
 

@@ -26,7 +26,7 @@ def timm_files(source):
     call = f'timm.create_model("{name}", pretrained=False)'
     origin = [f"timm {timm.__version__}: {call}.state_dict(), on torch's device meta"]
     table = tensors.get("pos_embed")
-    rows = table[0][1] if table else None
+    rows = table[0][1] if table and len(table[0]) == 3 else None  # PiT's is a map
     layout = "timm-" + name.split(".")[0]
     files = [File(layout, origin, tensors, model.num_classes, rows)]
     if name.startswith("swin"):
