@@ -30,7 +30,7 @@ def test_every_variant_has_one_row():
 
 def test_variants_of_the_readme_are_in_the_package():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    families = r"ViT|R\d*ViT|Mixer|BiT|BEiT|DeiT|Swin|DINOv3|EVA02|PE|RoPE"
+    families = r"ViT|R\d*ViT|Mixer|BiT|BEiT|DeiT|PiT|Swin|DINOv3|EVA02|PE|RoPE"
     named = re.findall(rf"\b(?:{families})\w*\d+\w*", readme)
     assert len(named) > 10
     assert set(named) <= {*kerasvit.list_models()}

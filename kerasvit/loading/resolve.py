@@ -471,8 +471,10 @@ def explain_mismatch(
         values: Arguments of its builder that the files state.
         explicit: Arguments of the builder that the caller stated.
     """
-    # The kernel of patches is resampled to the size that the caller states.
-    changed = {k: v for k, v in explicit.items() if k != "patch_size"}
+    # The kernel of patches is resampled to the size that the caller states, and
+    # positions to the patches.
+    free = ("patch_size", "stride")
+    changed = {k: v for k, v in explicit.items() if k not in free}
     expected = {**variant.numbers, **changed}
     # Files contain lists and no tuples.
     expected = {k: list(v) if isinstance(v, tuple) else v for k, v in expected.items()}

@@ -55,8 +55,8 @@ class DistillationTrainer(SAM):
     A student with a distillation token has two heads: the first learns the labels, the
     second, in place of Z_s in the last term, the teacher. These are the models whose
     last layer is the `keras.layers.Average` of two outputs, as that of
-    `DistilledVisionTransformer`. All results are those of the average, and the metrics
-    too. With `training=True` a call returns both heads.
+    `DistilledVisionTransformer` and of distilled PiTs. All results are those of the
+    average, and the metrics too. With `training=True` a call returns both heads.
 
         trainer = kerasvit.DistillationTrainer(model, teacher, "hard", rho=0.05)
         trainer.compile(keras.optimizers.AdamW(1e-3), loss)     # fresh weights

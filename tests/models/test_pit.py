@@ -275,3 +275,12 @@ def test_the_configuration_for_timm():
     dynamic = kerasvit.resize(small(), (None, None)).record
     for record in (small(epsilon=1e-5).record, small(qkv_bias=False).record, dynamic):
         assert TimmPiT().config(record) is None
+
+
+@on_last_backend
+def test_patches_of_another_size(tmp_path):
+    path = written(small(), tmp_path)
+    model = TINY(path, patch_size=8, stride=3)
+    assert model.get_layer("embedding").output.shape == (None, 1, 3, 8)
+    assert model.get_layer("position_embedding").grid == (1, 3)
+    assert TINY(path, patch_size=2).get_layer("position_embedding").grid == (5, 8)

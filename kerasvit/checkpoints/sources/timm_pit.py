@@ -117,6 +117,7 @@ class TimmPiT(TimmSource):
                 "epsilon": 1e-6,
             },
             kernel=self.kernel,
+            stride=patch,
             label_names=names_of_classes(config.names("label_names"), classes),
             open_arguments=tuple(key for key, value in stated.items() if not value),
             architecture=config.text("architecture"),
