@@ -139,6 +139,7 @@ def test_scales_of_layers_in_one_module(tmp_path):
         ("VisionTransformer", "vit.layers.0.attention.q_proj"),
         ("DistilledVisionTransformer", "deit.layers.0.attention.q_proj"),
         ("SwinTransformer", "layers.0.blocks.0.attn.qkv"),
+        ("PoolingVisionTransformer", "transformers.0.blocks.0.attn.qkv"),
         ("BEiTTransformer", "blocks.0.attn.qkv"),
     ],
 )

@@ -27,6 +27,7 @@ REFUSED = {
     "timm_hybrid_r": "patch_embed.proj.weight",
     "timm_swin": "patch_embed.proj.weight",
     "hf_swin": "swin.embeddings.patch_embeddings.projection.weight",
+    "timm_pit": "patch_embed.conv.weight",
     "hf_siglip": "embeddings.patch_embedding.weight",
     "torchvision_vit": "conv_proj.weight",
     "torchvision_swin": "features.0.0.weight",

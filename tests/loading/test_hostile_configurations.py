@@ -61,6 +61,10 @@ BUILDERS = {
     "SwinTransformer": {
         "width": 32, "depths": [1], "num_heads": [1], "window_size": 2, "patch_size": 4,
     },
+    "PoolingVisionTransformer": {
+        "patch_size": 4, "stride": 2, "width": 32, "depths": [1], "num_heads": [1],
+        "distilled": False,
+    },
     "BigTransfer": {"depths": [1], "width_factor": 1},
     "HybridVisionTransformer": {
         "resnet_depths": [], "width_factor": 0.5, "patch_size": 1, "width": 32,
@@ -129,6 +133,11 @@ def changed_copy(folder, path, changes):
         ("SwinTransformer", {"mlp_ratio": 5e6}),
         ("SwinTransformer", {"mlp_ratio": 1e300}),
         ("SwinTransformer", {"num_classes": 1_000_000}),
+        ("PoolingVisionTransformer", {"width": 65536}),
+        (
+            "PoolingVisionTransformer",
+            {"width": 128, "stride": 1, "image_size": [500, 500]},
+        ),
         ("BigTransfer", {"width_factor": 1000}),
         ("BigTransfer", {"width_factor": 1e6}),
         ("BigTransfer", {"num_classes": 1_000_000}),

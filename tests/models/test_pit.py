@@ -135,10 +135,12 @@ def test_features_of_stages():
 
 
 @on_last_backend
-def test_attention_of_stages():
-    maps = kerasvit.inspection.attention_maps(small(distilled=True), images())
+def test_attention_and_features_of_stages():
+    model = small(distilled=True)
+    maps = kerasvit.inspection.attention_maps(model, images())
     found = [(each.grid, each.prefix) for each in maps.layers.values()]
     assert found == [((4, 7), 2), ((2, 4), 2), ((2, 4), 2)]
+    assert kerasvit.inspection.Activations(model).layouts() == found
     assert maps.rollout is None
     # Cells are 4 pixels apart in the last stage: the farthest are two corners.
     last = [*maps.layers.values()][-1]

@@ -39,6 +39,7 @@ def without(model, what):
             ("VisionTransformer", {"layer_scale": 0.5}, "encoder_block_0"),
             ("MLPMixer", {}, "mixer_block_0"),
             ("SwinTransformer", {}, "stage_0_block_1"),
+            ("PoolingVisionTransformer", {}, "stage_1_block_0"),
             ("AlterNet", {}, "stage_1_unit_1"),
             ("AlterNet", {"depths": [2, 2]}, "stage_0_unit_1"),
             ("PreActResNet", {"depths": [2, 1]}, "stage_0_unit_1"),
