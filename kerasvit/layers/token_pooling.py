@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from kerasvit.ops import depthwise_convolution
 from kerasvit.types import Shape, Tensor
 
 from .conv import TORCH_UNIFORM
@@ -57,13 +58,8 @@ class TokenPooling(OwnLayer, keras.layers.Layer):
         tokens = ops.reshape(x[:, : self.prefix], (-1, channels))
         tokens = ops.reshape(self.dense(tokens), (-1, self.prefix, 2 * channels))
         x = ops.reshape(x[:, self.prefix :], (-1, height, width, channels))
-        x = ops.depthwise_conv(
-            ops.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))),
-            ops.convert_to_tensor(self.kernel),
-            strides=2,
-            data_format="channels_last",
-        )
-        x = x + self.bias
+        kernel = ops.convert_to_tensor(self.kernel)
+        x = depthwise_convolution(x, kernel, strides=2, border=1) + self.bias
         patches = ops.reshape(x, (ops.shape(x)[0], -1, 2 * channels))
         return ops.concatenate([tokens, patches], axis=1), x
 

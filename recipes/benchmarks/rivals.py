@@ -23,6 +23,8 @@ TIMM_NAMES = {
     "SwinT": "swin_tiny_patch4_window7_224",
     "SwinS": "swin_small_patch4_window7_224",
     "SwinB": "swin_base_patch4_window7_224",
+    "PiTS16": "pit_s_224",
+    "PiTB14": "pit_b_224",
     "RViTTi16": "vit_tiny_r_s16_p8_224",
     "R26ViTS32": "vit_small_r26_s32_224",
     "R50ViTB16": "vit_base_r50_s16_224",

@@ -65,6 +65,7 @@ def test_files_give_the_same_logits_and_record(changes, tmp_path):
         np.testing.assert_allclose(logits(again), expected, atol=1e-5)
 
 
+@on_last_backend
 def test_paths_are_those_of_the_checkpoint_format():
     paths = {w.path for w in small(distilled=True).weights}
     assert {
