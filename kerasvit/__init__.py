@@ -42,6 +42,7 @@ from .models.deit import *
 from .models.hybrid import *
 from .models.mixer import *
 from .models.pit import *
+from .models.resnext import *
 from .models.rotary_vit import *
 from .models.swin import *
 from .models.vit import *

@@ -132,11 +132,11 @@ def features(
             - "stride_16": the last block whose map has this stride;
             - a number, from 0, or from the end if it is negative. It counts the
               encoder's blocks in ViT, DeiT, Mixer and hybrids, and the stages in BiT,
-              Swin, PiT, AlterNet and PreActResNet.
+              Swin, PiT, AlterNet, PreActResNet and ResNeXt.
 
             None: a list of the last block of each stride. These are four maps of most
-            BiT, Swin, AlterNet and R50ViTB32, three of PiT, and one of ViT, DeiT and
-            Mixer.
+            BiT, Swin, AlterNet, ResNeXt and R50ViTB32, three of PiT, and one of ViT,
+            DeiT and Mixer.
         maps: True: maps (batch, h, w, channels). False: tokens (batch, n, channels), of
             a map row by row.
         prefix: Whether to return class, distillation and register tokens, in the order
@@ -147,8 +147,9 @@ def features(
             `forward_intermediates` and `get_intermediate_layers` of DINOv2 do. In BiT,
             AlterNet and PreActResNet a ReLU follows it. Maps of earlier stages are not
             normalised. Models that normalise after the pooling or in each block, with
-            `pool="average_then_norm"` or `norm="post"`, have no such normalisation, nor
-            has PiT, which normalises only its class and distillation tokens.
+            `pool="average_then_norm"` or `norm="post"`, and ResNeXt have no such
+            normalisation, nor has PiT, which normalises only its class and distillation
+            tokens.
 
     Returns:
         `FeatureModel`, (batch, H, W, 3) → a list of features in the order of `layers`;

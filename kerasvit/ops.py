@@ -70,17 +70,33 @@ def convolution(x: Tensor, kernel: Tensor, strides: int, border: int) -> Tensor:
     are transposed there in one copy, as their gradients are: `fit` of BiT-R50x1 0.87
     for batches of 8 and 0.70 of one image, `predict` 0.95 and 0.92 (2026-11-28).
 
+    A kernel of C / n input channels has n groups: each n-th of the filters sees its own
+    n-th of the channels. On TensorFlow these are n convolutions: it has the gradient of
+    a grouped one on CPUs with oneDNN only, and not in float64, and Keras compiles one
+    by XLA, whose gradient takes 130 times as long in ResNeXt50's first stage
+    (2026-11-28). On JAX and a CPU see `jax_kernels.grouped_convolution`.
+
     Args:
         x: Feature maps, (batch, H, W, C).
-        kernel: (k, k, C, filters).
+        kernel: (k, k, C / groups, filters).
         strides: Stride in pixels.
         border: Number of zeros on each side.
 
     Returns:
         Feature maps, (batch, ⌊(H + 2 border − k) / strides⌋ + 1, …, filters).
     """
-    size = kernel.shape[0]
-    if size == 1 and border == 0 and (strides == 1 or _reads_rows(x.shape[-1])):
+    size, groups = kernel.shape[0], x.shape[-1] // kernel.shape[2]
+    if groups > 1 and BACKEND == "tensorflow":
+        parts = (ops.split(each, groups, axis=-1) for each in (x, kernel))
+        maps = [
+            convolution(part, filters, strides, border)
+            for part, filters in zip(*parts, strict=True)
+        ]
+        return ops.concatenate(maps, axis=-1)
+    if groups > 1 and BACKEND == "jax" and jax_kernels.on_cpu():
+        return jax_kernels.grouped_convolution(x, kernel, strides, border)
+    pointwise = size == groups == 1 and border == 0
+    if pointwise and (strides == 1 or _reads_rows(x.shape[-1])):
         pixels = x[:, ::strides, ::strides] if strides > 1 else x
         rows = product(reshape(pixels, (-1, x.shape[-1])), kernel[0, 0])
         return reshape(rows, (*ops.shape(pixels)[:-1], kernel.shape[-1]))
@@ -99,14 +115,10 @@ def convolution(x: Tensor, kernel: Tensor, strides: int, border: int) -> Tensor:
 def _reads_rows(channels: int) -> bool:
     """Returns whether every other pixel is best read for a matrix product."""
     if BACKEND == "jax":
-        return _on_cpu()
+        return jax_kernels.on_cpu()
     # For fewer than 16 channels and an odd batch, the gradient of the convolution in
     # TensorFlow 2.21 writes outside of its memory on CPUs with AVX-512, and crashes.
     return BACKEND == "torch" or channels < 16
-
-
-def _on_cpu() -> bool:
-    return keras.distribution.list_devices()[0].startswith("cpu")
 
 
 def depthwise_convolution(
@@ -127,7 +139,7 @@ def depthwise_convolution(
         Feature maps, (batch, ⌊(H + 2 border − k) / strides⌋ + 1, …, C · m).
     """
     x = ops.pad(x, ((0, 0), (border, border), (border, border), (0, 0)))
-    if BACKEND != "jax" or not _on_cpu():
+    if BACKEND != "jax" or not jax_kernels.on_cpu():
         return ops.depthwise_conv(
             x, kernel, strides=strides, data_format="channels_last"
         )

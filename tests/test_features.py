@@ -29,6 +29,7 @@ STAGES = {
         **TINY["PreActResNet"], "stem": "imagenet", "depths": [1] * 4,
         "widths": [4] * 4,
     },
+    "ResNeXt": {**TINY["ResNeXt"], "stem": "imagenet", "depths": [1] * 4},
     "BigTransfer": {"depths": [1] * 4, "width_factor": 0.5},
 }  # fmt: skip
 GOLDEN = {
@@ -139,7 +140,7 @@ def golden_blocks(model, family, case):
 
 
 CHOSEN = [
-    *("timm_vit_reg4", "timm_swin_w4", "hf_bit"),
+    *("timm_vit_reg4", "timm_swin_w4", "hf_bit", "timm_resnext"),
     *("alternet_basic", "mixer", "timm_deit_distilled", "timm_vit_gap_notoken"),
     "vit_token_rect",
 ]

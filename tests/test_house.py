@@ -82,6 +82,7 @@ BUDGETS = {
     "alternet.AlterNet": 16,
     "vit_ablation.VisionTransformerAblation": 16,
     "mixer.MLPMixer": 14,
+    "resnext.ResNeXt": 13,
     "alternet.PreActResNet": 12,
     "bit.BigTransfer": 11,
     # What Vision Transformers, distilled DeiTs and hybrids choose in their blocks.

@@ -18,7 +18,9 @@ from tests.once import mainly_on_last, on_last_backend
 X = np.random.default_rng(2).normal(size=(6, 16, 16, 3)).astype("float32")
 Y = np.array([0, 1, 2, 0, 1, 2])
 PATTERN = {"MLPMixer": "mixing"}  # other families have attention
-FAMILIES = [name for name in TINY if name not in ("PreActResNet", "BigTransfer")]
+FAMILIES = [
+    name for name in TINY if name not in ("PreActResNet", "ResNeXt", "BigTransfer")
+]
 QUERY, NORM = "encoder_block_0/attention/query", "encoder_norm/beta"
 
 

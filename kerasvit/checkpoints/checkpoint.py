@@ -141,7 +141,7 @@ class Checkpoint:
         raise CheckpointError(
             f"the tensor names belong to no known code base: {some}, … The known code "
             "bases are timm, google-research/vision_transformer and big_vision, "
-            "big_transfer, how-do-vits-work, torchvision's ViT and Swin, "
+            "big_transfer, how-do-vits-work, torchvision's ViT, Swin and ResNeXt, "
             "keras-hub's ViT, DeiT and DINOv3, and transformers' ViT, DeiT, Swin, BiT, "
             "BEiT, data2vec, MAE, DINOv2, DINOv3, CLIP and SigLIP. A file that "
             "save_pretrained wrote needs the config.json beside it: copy the whole "

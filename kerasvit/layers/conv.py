@@ -29,15 +29,23 @@ class Conv(Layer):
         filters: Number of output channels.
         kernel_size: k, side of the square kernel in pixels; odd.
         strides: Stride in pixels.
+        groups: n, a divisor of the input channels and of `filters`: each n-th of the
+            filters sees its own n-th of the channels.
 
     Raises:
-        ValueError: `kernel_size` is even.
+        ValueError: `kernel_size` is even, or `groups` is no divisor.
 
     Reference: torch.nn.Conv2d with `padding=kernel_size // 2` and `bias=False`.
     """
 
     def __init__(
-        self, filters: int, kernel_size: int, *, strides: int = 1, **kwargs: Any
+        self,
+        filters: int,
+        kernel_size: int,
+        *,
+        strides: int = 1,
+        groups: int = 1,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         if kernel_size % 2 == 0:
@@ -49,11 +57,20 @@ class Conv(Layer):
         self.filters = filters
         self.kernel_size = kernel_size
         self.strides = strides
+        self.groups = groups
 
     def build(self, input_shape: Shape) -> None:
+        channels, groups = input_shape[-1], self.groups
+        if channels % groups or self.filters % groups:
+            raise ArgumentError(
+                "`groups` must divide the input channels and the filters. Received: "
+                f"groups={groups} for {channels} channels, {self.filters} filters.",
+                "groups",
+            )
+        size = self.kernel_size
         self.kernel = self.add_weight(
             name="kernel",
-            shape=(self.kernel_size, self.kernel_size, input_shape[-1], self.filters),
+            shape=(size, size, channels // groups, self.filters),
             initializer=keras.initializers.VarianceScaling(**TORCH_UNIFORM),
         )
 

@@ -54,7 +54,7 @@ def default_transform(
     code_base = description.code_base or ""  # None: only of saved folders
     # The variants' fields are those of timm and of the authors of AlterNet.
     of_variant = code_base in ("timm", "how_do_vits_work")
-    fields = dict(fields if of_variant else description.transform)
+    fields = {**description.transform, **(fields if of_variant else {})}
     if code_base == "timm" and min(image_size) >= 384:
         fields["crop"] = 1.0  # as in all of timm's models of that size
     if code_base == "transformers":  # the defaults of the model's processor

@@ -16,6 +16,7 @@ from .image_model import ImageModel as ImageModel
 from .layout_map import layout_map as layout_map
 from .mixer import *
 from .pit import *
+from .resnext import *
 from .rotary_vit import *
 from .swin import *
 from .variant import Variant as Variant

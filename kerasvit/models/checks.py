@@ -32,6 +32,7 @@ MAXIMA = {
     "widths": 65_536,
     "patch_size": MAX_PATCH,
     "channels": MAX_CHANNELS,
+    "groups": 256,  # TensorFlow has an operation for each
     "window": 255,
     "window_size": 64,
 }

@@ -74,6 +74,7 @@ TIMM = {
     ),
     "MLPMixer": ("mixer_s32_224", {}),
     "BigTransfer": ("resnetv2_50x1_bit", {}),
+    "ResNeXt": ("resnext50_32x4d", {}),
     "BEiTTransformer": (
         "beit_base_patch16_224",
         {"num_heads": 3, "init_values": 0.1, "use_fc_norm": True, "scale_mlp": False},
@@ -109,7 +110,7 @@ def read(path):
     source = source_of(found, Config(config))
     if source.code_base == "timm" and not config:
         name, args = TIMM[source.builder]
-        if source.builder != "BigTransfer":
+        if source.builder not in ("BigTransfer", "ResNeXt"):
             args = {"img_size": [24, 24], "global_pool": "avg", **args}
         config = {"architecture": name, **_TIMM, "model_args": args}
     short = {source.short_name(name): shape for name, shape in found.items()}

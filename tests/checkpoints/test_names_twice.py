@@ -21,6 +21,7 @@ CASES = [  # a name in a golden model's file, and another name of the same tenso
     ("timm_mixer", "stem.proj.bias", "module.stem.proj.bias"),
     ("timm_swin", "norm.weight", "module.norm.weight"),
     ("timm_bit", "norm.weight", "module.norm.weight"),
+    ("timm_resnext", "bn1.weight", "module.bn1.weight"),
     ("hf_vit", "vit.layernorm.weight", "layernorm.weight"),
     ("hf_vit", "vit.layernorm.weight", "deit.layernorm.weight"),
     ("hf_swin", "swin.layernorm.bias", "layernorm.bias"),

@@ -14,6 +14,7 @@ from . import (
     mixer,
     pit,
     position_tables,
+    resnext,
     swin,
     trajectories,
     vit,
@@ -26,6 +27,7 @@ FAMILIES = {
     **hybrid.FAMILIES,
     **mixer.FAMILIES,
     **pit.FAMILIES,
+    **resnext.FAMILIES,
     **swin.FAMILIES,
     **vit.FAMILIES,
 }

@@ -29,6 +29,9 @@ BIT = {"depths": [3], "width_factor": 0.5, "conv_epsilon": 1e-8}
 # Arguments of timm's ViTs that change what is computed, and are not built here.
 UNLIKE = {"embed_norm_layer", "block_fn", "attn_layer"}
 UNLIKE |= {"pool_include_prefix", "scale_attn_norm", "qk_norm"}
+RESNEXT = {
+    "depths": [1] * 4, "groups": 2, "group_width": 4, "stem": "imagenet", "width": 32,
+}  # fmt: skip
 SWIN = {"width": 8, "depths": [2, 2], "num_heads": [1, 2], "window_size": 2}
 PIT = {"patch_size": 4, "stride": 3, "width": 8, "depths": [1, 2], "num_heads": [1, 2]}
 MODELS = {
@@ -132,6 +135,7 @@ MODELS = {
     ),
     "Mixer": (kerasvit.MLPMixer, MIXER),
     "BiT": (kerasvit.BigTransfer, BIT),
+    "ResNeXt": (kerasvit.ResNeXt, RESNEXT),
     "Swin": (kerasvit.SwinTransformer, SWIN),
     "PiT": (
         kerasvit.PoolingVisionTransformer,
@@ -261,6 +265,7 @@ def test_timm_loads_and_saves_our_folders(timm, name, tmp_path):
         ("vit_base_patch16_rope_reg1_gap_256", {"embed_dim": 48, "depth": 2}),
         ("mixer_s32_224", {"mlp_ratio": (0.02, 0.03)}),
         ("resnetv2_50x1_bit", {"stem_chs": 32, "channels": [128, 256]}),
+        ("resnet50", {"layers": [1] * 4, "channels": [8, 16, 32, 64]}),
         (
             "swin_tiny_patch4_window7_224",
             {"embed_dim": 8, "depths": [1, 2], "num_heads": [2, 4], "window_size": 4},
@@ -270,7 +275,7 @@ def test_timm_loads_and_saves_our_folders(timm, name, tmp_path):
     ],
 )
 def test_timms_own(timm, name, arguments, tmp_path):
-    size = {} if "resnet" in name else {"img_size": 32}
+    size = {} if name.startswith("resn") else {"img_size": 32}
     reference = save_timm_model(timm, name, tmp_path, **size, **arguments)
     size = {} if size else {"image_size": 32}
     same_logits(kerasvit.from_pretrained(tmp_path, **size), reference)

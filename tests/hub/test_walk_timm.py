@@ -19,10 +19,12 @@ OPEN = (
     "swin_s3_tiny_224.ms_in1k",
     "pit_ti_distilled_224.in1k",
     "resnetv2_50x1_bit.goog_in21k",
+    "resnext50_32x4d.a1_in1k",
 )
 REFUSED = {
     "vit_base_patch16_sapiens2.fb": "grouped queries",
     "beit3_base_patch16_224.pt": "normalisations inside its branches",
+    "resnext50d_32x4d.bt_in1k": "resnext50d_32x4d",
     "gmlp_s16_224.ra3_in1k": "no known code base",
 }
 
@@ -48,5 +50,5 @@ def test_most_models_open(capsys):
     walk_timm.main([])
     *_, total = capsys.readouterr().out.splitlines()
     opened, _, number, *_ = total.split()
-    assert number == "513"
-    assert int(opened) >= 0.85 * 513
+    assert number == "539"
+    assert int(opened) >= 0.85 * 539

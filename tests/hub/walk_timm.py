@@ -25,7 +25,7 @@ from tests.weights import published_files
 from tests.weights.outlines import outlines
 from tests.weights.published.timm_files import timm_files
 
-# gMLP, ResMLP and ResNets that are no BiT are refused.
+# gMLP, ResMLP and ResNets of version 2 that are no BiT are refused.
 MODULES = (
     *("vision_transformer", "vision_transformer_hybrid", "deit", "beit", "eva"),
     *("mlp_mixer", "pit", "resnetv2", "swin_transformer"),
@@ -33,9 +33,13 @@ MODULES = (
 
 
 def names():
-    """Returns the names of all pretrained models, with their tags."""
+    """Returns the names of all pretrained models, with their tags.
+
+    Of timm's ResNets only those of ResNeXt.
+    """
     timm = import_timm()
-    return [n for m in MODULES for n in timm.list_models(pretrained=True, module=m)]
+    names = [n for m in MODULES for n in timm.list_models(pretrained=True, module=m)]
+    return names + timm.list_models("resnext*", pretrained=True, module="resnet")
 
 
 def refusal(name):

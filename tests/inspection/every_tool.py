@@ -29,6 +29,7 @@ GRID = [np.linspace(-0.5, 0.5, 3)]
 RAISED = {
     "MLPMixer": ["attention", "lesion heads"],
     "PreActResNet": ["attention", "active share", "embeddings", "lesion heads"],
+    "ResNeXt": ["attention", "active share", "embeddings", "lesion heads"],
     "BigTransfer": ["attention", "active share", "embeddings", "lesion heads"],
     "AlterNet": ["active share", "embeddings"],
 }

@@ -36,6 +36,60 @@ def test_pads_alike_on_all_sides(size, strides, shape):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("size", "strides", "channels", "filters", "groups", "dtype"),
+    [
+        # Of 32 groups JAX joins four to a convolution, of 12 three.
+        (3, 1, 8, 4, 2, "float32"),
+        (3, 2, 128, 64, 32, "float32"),
+        (3, 2, 12, 24, 12, "float32"),
+        (1, 1, 6, 4, 2, "float32"),
+        pytest.param(
+            *(3, 2, 8, 4, 2, "float64"),
+            marks=pytest.mark.not_on("jax", reason="by a setting of the process"),
+        ),
+    ],
+)
+def test_groups_see_their_own_channels(size, strides, channels, filters, groups, dtype):
+    """Also in the gradients, for which TensorFlow has no operation in float64."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, 6, 7, channels)).astype(dtype)
+    first = Conv(channels, 1, dtype=dtype)  # so that maps need a gradient, too
+    layer = Conv(filters, size, strides=strides, groups=groups, dtype=dtype)
+    model = keras.Sequential([keras.Input(x.shape[1:], dtype=dtype), first, layer])
+    seen = windows(to_numpy(first(x)), size, strides, 0)
+    seen = seen.reshape(*seen.shape[:-1], groups, -1)  # (B, H, W, k, k, groups, C / n)
+    kernel = to_numpy(layer.kernel).copy()
+    grouped = (*kernel.shape[:3], groups, -1)
+    expected = np.einsum("bhwijgc,ijcgf->bhwgf", seen, kernel.reshape(grouped))
+    found = to_numpy(model(x))
+    np.testing.assert_allclose(found, expected.reshape(found.shape), atol=1e-5)
+    upstream = rng.normal(size=found.shape).astype(dtype)
+    model.compile(
+        keras.optimizers.SGD(1.0), lambda y, y_pred: keras.ops.sum(y * y_pred)
+    )
+    model.train_on_batch(x, upstream)
+    upstream = upstream.reshape(expected.shape)
+    change = np.einsum("bhwijgc,bhwgf->ijcgf", seen, upstream)
+    found = (kernel - to_numpy(layer.kernel)).reshape(change.shape)
+    np.testing.assert_allclose(found, change, atol=1e-4)
+
+
+def test_contract_with_groups():
+    check_layer(
+        Conv(6, 3, strides=2, groups=2),
+        input_shape=(2, 5, 5, 4),
+        output_shape=(2, 3, 3, 6),
+        parameters=9 * 2 * 6,
+    )
+
+
+@pytest.mark.parametrize(("channels", "filters"), [(4, 6), (6, 4)])
+def test_groups_that_do_not_divide(channels, filters):
+    with pytest.raises(ValueError, match="`groups` must divide.*groups=3"):
+        Conv(filters, 3, groups=3)(np.zeros((1, 4, 4, channels), "float32"))
+
+
 @pytest.mark.parametrize("channels", [8, 12, 16])
 def test_the_gradient_of_few_channels_with_a_stride(channels):
     """TensorFlow's own crashes for fewer than 16 channels and an odd batch."""

@@ -13,7 +13,7 @@ def conv(filters, size, name, **changes):
     return StandardizedConv(filters, size, padding="same", name=name, **changes)
 
 
-def bottleneck(strides=1, filters=4, projection=False):
+def bottleneck(strides=1, filters=4, projection=False, **changes):
     shortcut = {}
     if projection:
         shortcut = {
@@ -28,6 +28,7 @@ def bottleneck(strides=1, filters=4, projection=False):
         ],
         [norm(f"norm_{i}") for i in range(3)],
         **shortcut,
+        **changes,
     )
 
 
@@ -75,6 +76,22 @@ def test_is_relu_of_the_sum_with_one_between_the_parts():
         branch = np.maximum(to_numpy(branch), 0 if i < 2 else -np.inf)
     shortcut = to_numpy(layer.projection_norm(layer.projection(x)))
     np.testing.assert_allclose(y, np.maximum(branch + shortcut, 0), atol=1e-5)
+
+
+def test_stochastic_depth_leaves_the_shortcut_or_more_of_the_branch():
+    x = np.random.default_rng(0).normal(size=(16, 2, 2, 4)).astype("float32")
+    layer = bottleneck(stochastic_depth=0.5)
+    found = to_numpy(layer(x, training=True))
+    branch = x
+    for i in range(3):
+        branch = layer.norms[i](layer.convs[i](branch))
+        branch = np.maximum(to_numpy(branch), 0 if i < 2 else -np.inf)
+    dropped, kept = (np.maximum(x + factor * branch, 0) for factor in (0, 2))
+    of_kept = (abs(found - kept) < 1e-5).all((1, 2, 3))
+    assert 0 < of_kept.sum() < 16
+    np.testing.assert_allclose(to_numpy(layer(x)), np.maximum(x + branch, 0), atol=1e-5)
+    expected = np.where(of_kept[:, None, None, None], kept, dropped)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_a_last_scale_of_zero_leaves_the_shortcut():

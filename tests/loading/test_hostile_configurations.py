@@ -77,6 +77,9 @@ BUILDERS = {
     "PreActResNet": {
         "depths": [1], "widths": [8], "stem": "cifar", "bottleneck": False,
     },
+    "ResNeXt": {
+        "depths": [1], "groups": 2, "group_width": 2, "stem": "cifar", "width": 8,
+    },
 }  # fmt: skip
 
 
@@ -144,6 +147,8 @@ def changed_copy(folder, path, changes):
         ("HybridVisionTransformer", {"width_factor": 1e6}),
         ("HybridVisionTransformer", {"mlp_dim": 1_000_000}),
         ("PreActResNet", {"stem_width": 1_000_000}),
+        ("ResNeXt", {"stem_width": 1_000_000}),
+        ("ResNeXt", {"groups": 256, "group_width": 256, "width": 65536}),
         ("AlterNet", {"head_width": 1_000_000, "num_heads": [1_000_000]}),
         ("BigTransfer", {"depths": [10] * 100}),
         ("AlterNet", {"widths": [65536]}),

@@ -22,6 +22,7 @@ MODELS = [
     ("VisionTransformerAblation", {"window": None}),
     ("BigTransfer", {}),
     ("PreActResNet", {}),
+    ("ResNeXt", {}),
     ("BEiTTransformer", {"absolute_positions": True}),
     ("BEiTTransformer", {"position_bias": "shared", "dtype": "mixed_bfloat16"}),
     ("VisionTransformer", {"patch_size": (4, 2)}),

@@ -175,6 +175,13 @@ COUNTS = {
     "PreActResNet50CIFAR": (23_697_572, 1.30),
     "PreActResNet101CIFAR": (42_689_700, 2.51),
     "PreActResNet152CIFAR": (58_333_348, 3.72),
+    # timm's parameters; it prints 4.26, 8.01, 16.48 and 15.52, with those of norms.
+    "ResNeXt50": (25_028_904, 4.23),
+    "ResNeXt101x32x4d": (44_177_704, 7.97),
+    "ResNeXt101x32x8d": (88_791_336, 16.41),
+    "ResNeXt101x64x4d": (83_455_272, 15.46),
+    # 40 · 3 · 64 fewer in the stem and 900 · 2049 in the head.
+    "ResNeXt50CIFAR": (25_028_904 - 7_680 - 1_844_100, 1.34),
     "BiTR50x1": (25_549_352, 4.09),
     "BiTR50x2": (97_988_712, 16.12),
     "BiTR50x3": (217_319_080, 36.08),

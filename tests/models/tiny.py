@@ -64,6 +64,15 @@ TINY = {
         "widths": [4, 8],
         "stem_width": 8,
     },
+    "ResNeXt": {
+        **SMALL,
+        "depths": [1, 1],
+        "groups": 2,
+        "group_width": 2,
+        "stem": "cifar",
+        "width": 8,
+        "stem_width": 8,
+    },
     "VisionTransformerAblation": {
         **VIT,
         **SMALL,

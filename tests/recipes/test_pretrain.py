@@ -69,6 +69,7 @@ def small_model():
         "PreActResNet18": "imagenet2012",
         "AlterNet50CIFAR100": "cifar100",
         "PreActResNet18CIFAR": "cifar100",
+        "ResNeXt50CIFAR": "cifar100",
         "ViTTi4CIFARLocal3": "cifar100",
     }.items(),
 )

@@ -28,6 +28,7 @@ COUNTS = {
     "PoolingVisionTransformer": 222_640,
     "AlterNet": 464_920,
     "PreActResNet": 268_384,
+    "ResNeXt": 141_360,
     "VisionTransformerAblation": 52_048,
     "BigTransfer": 1_071_872,
 }
@@ -62,6 +63,14 @@ def zoo_model(**options):
 @pytest.mark.parametrize("name", rest_long_elsewhere(TINY))
 def test_multiply_adds_of_all_builders(name):
     assert multiply_adds.of(getattr(kerasvit, name)(**TINY[name])) == COUNTS[name]
+
+
+def test_multiply_adds_of_groups_by_hand():
+    """JAX joins groups on CPUs, and multiplies with zeros."""
+    model = kerasvit.ResNeXt(**{**TINY["ResNeXt"], "groups": 16, "group_width": 1})
+    first = 16 * 16 * (27 * 8 + 8 * 16 + 9 * 1 * 16 + 16 * 8)
+    second = 16 * 16 * 8 * 32 + 8 * 8 * (9 * 2 * 32 + 32 * 16 + 8 * 16)
+    assert multiply_adds.of(model) == first + second + 16 * 3
 
 
 def test_multiply_adds_of_a_vit_by_hand():

@@ -94,6 +94,13 @@ EXPECTED = {
         {},
         {"stem": 0, "stage_0_unit_0": 1, "stage_1_unit_0": 2, "head": 3},
     ),
+    "ResNeXt": (
+        {},
+        {
+            **{"stem": 0, "stem_norm": 0, "stage_0_unit_0": 1, "stage_1_unit_0": 2},
+            "head": 3,
+        },
+    ),
     "VisionTransformerAblation": (
         {},
         {"class_token": 0, "encoder_block_0": 1, "encoder_norm": 2, "head": 2},

@@ -1,5 +1,7 @@
 """Operations that JAX computes in other ways than Keras; see `kerasvit.ops`."""
 
+import functools
+import math
 from typing import Any
 
 import jax
@@ -11,6 +13,47 @@ from keras import ops
 def on_gpu() -> bool:
     """Returns whether Keras's first device is a GPU."""
     return keras.distribution.list_devices()[0].startswith("gpu")
+
+
+def on_cpu() -> bool:
+    """Returns whether Keras's first device is a CPU."""
+    return keras.distribution.list_devices()[0].startswith("cpu")
+
+
+# `recipes/scoring/multiply_adds.py` knows the name.
+@functools.partial(jax.jit, static_argnames=("strides", "border"))
+def grouped_convolution(
+    x: jax.Array, kernel: jax.Array, strides: int, border: int
+) -> jax.Array:
+    """Computes a convolution of groups on a CPU; see `kerasvit.ops.convolution`.
+
+    XLA there computes the gradient of the kernel without its library of convolutions:
+    28 s for 8 maps of 56 × 56 × 128 in 32 groups. Here up to eight plain convolutions
+    take 0.2 s, each of neighbouring groups, whose kernels lie as blocks on the diagonal
+    of one of zeros (2026-11-28). A convolution for each group compiles twice as long.
+    """
+    size, _, channels, _ = kernel.shape
+    groups = x.shape[-1] // channels
+    parts = math.gcd(groups, 8)
+    joined = groups // parts
+    blocks = kernel.reshape(size, size, channels, parts, joined, -1)
+    diagonal = jnp.eye(joined, dtype=kernel.dtype)
+    kernels = jnp.einsum("hwcpmf,mn->phwncmf", blocks, diagonal)
+    maps = [
+        jax.lax.conv_general_dilated(
+            part,
+            filters,
+            (strides, strides),
+            ((border, border),) * 2,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        )
+        for part, filters in zip(
+            jnp.split(x, parts, axis=-1),
+            kernels.reshape(parts, size, size, joined * channels, -1),
+            strict=True,
+        )
+    ]
+    return jnp.concatenate(maps, axis=-1)
 
 
 def computes_attention(query: jax.Array, key: jax.Array, training: bool | None) -> bool:

@@ -178,8 +178,10 @@ def convolution(
     # PyTorch would order the kernel as the maps by a slower copy, and leave its
     # gradient in that order.
     rows = transposed(kernel.flatten(0, 2)).unflatten(1, kernel.shape[:3])
-    filters = channels_first(rows)
-    maps = functional.conv2d(channels_first(x), filters, None, strides, border)
+    filters, groups = channels_first(rows), x.shape[-1] // kernel.shape[2]
+    maps = functional.conv2d(
+        channels_first(x), filters, None, strides, border, groups=groups
+    )
     return channels_last(maps)
 
 

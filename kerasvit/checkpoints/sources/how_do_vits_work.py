@@ -1,7 +1,8 @@
-"""AlterNets and pre-activation ResNets of xxxnell/how-do-vits-work.
+"""AlterNets, pre-activation ResNets and ResNeXts of xxxnell/how-do-vits-work.
 
-Tensor names as models/preresnet_dnn_block.py and models/classifier_block.py write them,
-in the dictionary `state_dict` of the authors' `.pth.tar` files.
+Tensor names as models/preresnet_dnn_block.py, models/resnet_dnn_block.py and
+models/classifier_block.py write them, in the dictionary `state_dict` of the authors'
+`.pth.tar` files.
 """
 
 import re
@@ -218,3 +219,63 @@ class AuthorsPreActResNet(AuthorsSource):
             for rule in conv_units(f"layer{i + 1}.{{j}}.", f"stage_{i}_unit_{{j}}/")
         ]
         return KeyMap(*stem_and_head(self.stem), *rules)
+
+
+class AuthorsResNeXt(AuthorsSource):
+    """ResNeXts of models/resnext.py, and models/resnet.py's ResNets of bottlenecks.
+
+    Models with dropout or smoothing have the same tensors and cannot be distinguished.
+    """
+
+    builder = "ResNeXt"
+    stem = "layer0.0.weight"
+
+    def recognises(self, names: Set[str]) -> bool:
+        return names >= {self.stem, "layer0.1.running_mean", "layer1.0.conv3.0.weight"}
+
+    def describe(self, shapes: Shapes, config: Config) -> Description:
+        kernel = shapes.of(self.stem, 4)
+        inside, group_width, *_ = shapes.of("layer1.0.conv2.0.weight", 4)
+        classes = shapes.side("classifier.0.dense.weight", 0, 2, default=0)
+        return Description(
+            code_base=self.code_base,
+            builder=self.builder,
+            numbers={
+                "depths": [len(stage) for stage in stages(shapes)],
+                "groups": inside // group_width,
+                "group_width": group_width,
+                "stem": "imagenet" if kernel[-1] == 7 else "cifar",
+            },
+            arguments={
+                "channels": kernel[1],
+                "num_classes": classes,
+                "width": shapes.of("layer1.0.conv3.0.weight", 4)[0],
+                "stem_width": kernel[0],
+            },
+            kernel=self.kernel,
+            label_names=names_of_classes(None, classes),
+            assumptions=("no smoothing of the feature maps",),
+        )
+
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
+        rules: list[tuple] = []
+        for i in range(len(kwargs["depths"])):
+            unit, ours = f"layer{i + 1}.{{j}}.", f"stage_{i}_unit_{{j}}/"
+            for k in range(3):
+                rules += _conv_and_norm(
+                    f"{unit}conv{k + 1}", f"{ours}conv_{k}", f"{ours}norm_{k}"
+                )
+            rules += _conv_and_norm(
+                unit + "shortcut", ours + "projection", ours + "projection_norm"
+            )
+        return KeyMap(
+            *_conv_and_norm("layer0", "stem", "stem_norm"),
+            *rules,
+            *torch_dense("classifier.0.dense", "head"),
+        )
+
+
+def _conv_and_norm(name: str, conv: str, norm: str) -> tuple[tuple, ...]:
+    """Returns the rules of a convolution and the normalisation after it."""
+    kernel = (name + ".0.weight", conv + "/kernel", CONVOLUTION)
+    return (kernel, *torch_batch_norm(name + ".1", norm))

@@ -10,7 +10,7 @@ from .big_transfer import BigTransferFile
 from .google_hybrid import GoogleHybrid
 from .google_mixer import GoogleMixer
 from .google_vit import GoogleViT
-from .how_do_vits_work import AuthorsAlterNet, AuthorsPreActResNet
+from .how_do_vits_work import AuthorsAlterNet, AuthorsPreActResNet, AuthorsResNeXt
 from .keras_hub import KerasHubDeiT, KerasHubDINOv3, KerasHubViT
 from .source import Source
 from .timm import TimmSource
@@ -21,6 +21,7 @@ from .timm_eva import TimmEva
 from .timm_hybrid import TimmHybrid
 from .timm_mixer import TimmMixer
 from .timm_pit import TimmPiT
+from .timm_resnext import TimmResNeXt
 from .timm_swin import TimmSwin
 from .timm_vit import TimmViT
 from .torchvision import TorchvisionSwin, TorchvisionViT
@@ -70,6 +71,7 @@ TIMM: tuple[TimmSource, ...] = (
     TimmMixer(),
     TimmBiT(),
     TimmPiT(),
+    TimmResNeXt(),
     TimmSwin(),
 )
 # The first source that recognises the names of a file reads it.
@@ -81,6 +83,7 @@ SOURCES: tuple[Source, ...] = (
     BigTransferFile(),
     AuthorsAlterNet(),
     AuthorsPreActResNet(),
+    AuthorsResNeXt(),
     TorchvisionViT(),
     TorchvisionSwin(),
     KerasHubViT(),

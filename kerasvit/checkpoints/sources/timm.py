@@ -16,6 +16,8 @@ _OLD_NAMES = (
     (r"^(vit_.+)_224_clip_laion2b$", r"\1_clip_224"),
     (r"^vit_base_resnet50_", "vit_base_r50_s16_"),
     (r"^(resnetv2_.+)_bitm?(_in21k|_distilled|_teacher(_384)?)?$", r"\1_bit"),
+    (r"^(?:tv|ig|ssl|swsl|gluon)_(resn(?:e|ex)t.+)$", r"\1"),
+    (r"^(resnet\d+)_v1b?([cds]?)$", r"\1\2"),
     (r"^(mixer_.+)_miil(_in21k)?$", r"\1"),
     (r"^(.+)_(in2[12]k|in2[12]ft1k|sam|dino)$", r"\1"),
 )

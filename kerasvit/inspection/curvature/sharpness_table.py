@@ -37,6 +37,7 @@ COMPONENTS = {
     },
     "BigTransfer": RESNET,
     "PreActResNet": RESNET,
+    "ResNeXt": RESNET,
     "AlterNet": {**RESNET, "attention": "/attention/"},
     **dict.fromkeys(
         (

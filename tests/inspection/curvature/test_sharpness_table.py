@@ -93,6 +93,7 @@ def test_the_row_of_a_mixer():
         ),
         ("BigTransfer", "convolutions", "stage_0_unit_0 stage_1_unit_0"),
         ("PreActResNet", "convolutions", "stage_0_unit_0 stage_1_unit_0"),
+        ("ResNeXt", "convolutions", "stage_0_unit_0 stage_1_unit_0"),
         (
             "AlterNet",
             "convolutions attention",

@@ -122,6 +122,7 @@ def test_prefix_tokens_are_not_in_the_map(name, changes, prefix):
         ("SwinTransformer", [4, 4, 2]),
         ("AlterNet", [16, 8, 8]),
         ("PreActResNet", [16, 8]),
+        ("ResNeXt", [16, 8]),
         ("BigTransfer", [4, 2]),
     ],
 )
