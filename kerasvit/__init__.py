@@ -65,6 +65,7 @@ from .training import SAMON as SAMON
 from .training import AdamW as AdamW
 from .training import DistillationTrainer as DistillationTrainer
 from .training import LookSAM as LookSAM
+from .training import MaskedPatches as MaskedPatches
 from .training import Resume as Resume
 from .training import layer_decay as layer_decay
 from .training import warmup_cosine as warmup_cosine

@@ -42,7 +42,7 @@ MAY_SEE = {  # and `arguments` and `types`, which every room may import
     "lora": {"adapters", "checkpoints", "hub", "loading", "models", "backend"},
     "checkpoints": {"checkpoints"},
     "hub": {"hub", "checkpoints", "patterns", "version"},
-    "training": {"training", "backend", "patterns"},
+    "training": {"training", "backend", "patterns", "layers", "records"},
     "rho_search": {"rho_search", "training", "backend"},
     "fine_tuning": {
         *("fine_tuning", "training", "evaluation", "preprocessing", "records"),

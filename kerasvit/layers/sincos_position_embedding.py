@@ -15,17 +15,22 @@ from .position_embedding import grid_of, pair
 from .resampling import indices
 
 
-def sincos_table(grid: tuple[Any, Any], width: int, xp: Any = np) -> Any:
+def sincos_table(
+    grid: tuple[Any, Any], width: int, xp: Any = np, *, endpoint: bool = True
+) -> Any:
     """Returns big_vision's fixed table, (H·W, width), float64.
 
     Frequencies decrease geometrically from 1 to 1/10000 over width/4 steps; each row is
     sin x, cos x, sin y, cos y, as in `posemb_sincos_2d` of big_vision/models/vit.py.
     With `xp=keras.ops` the grid may be tensors, and the table is a float32 tensor.
+    Without `endpoint` the frequency 1/10000 would be one step further, as in
+    `get_2d_sincos_pos_embed` of facebookresearch/mae util/pos_embed.py.
     """
     sides = (indices(side, xp)[:, 0] for side in grid)
     y, x = (xp.reshape(each, (-1, 1)) for each in xp.meshgrid(*sides, indexing="ij"))
     steps = width // 4
-    frequency = 10_000.0 ** -(np.arange(steps) / max(steps - 1, 1))
+    last = max(steps - 1, 1) if endpoint else steps
+    frequency = 10_000.0 ** -(np.arange(steps) / last)
     frequency = frequency.astype("float64" if xp is np else "float32")
     x, y = (each * frequency for each in (x, y))
     return xp.concatenate([xp.sin(x), xp.cos(x), xp.sin(y), xp.cos(y)], axis=1)

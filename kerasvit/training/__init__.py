@@ -1,9 +1,10 @@
-"""SAM, distillation and learning rate schedules for any `keras.Model`."""
+"""Trainers: SAM, distillation, masked patches; and learning rate schedules."""
 
 from .asam import ASAM as ASAM
 from .distillation import DistillationTrainer as DistillationTrainer
 from .gsam import GSAM as GSAM
 from .looksam import LookSAM as LookSAM
+from .masked_patches import MaskedPatches as MaskedPatches
 from .msam import MSAM as MSAM
 from .optimizers import AdamW as AdamW
 from .optimizers import layer_decay as layer_decay

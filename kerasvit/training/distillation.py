@@ -157,15 +157,7 @@ class DistillationTrainer(SAM):
 
     def check_inside(self) -> None:
         """Raises a `ValueError` if this one has settings of the trainer around it."""
-        plain = {"rho": 0, "perturbation": "local", "micro_batches": 1, "every": 1}
-        plain["diagnostics"] = False
-        found = {name: getattr(self, name) for name in plain}
-        if found != plain:
-            raise ValueError(
-                "`model` is a DistillationTrainer with settings of its own, which the "
-                "trainer around it would not use. Give them to that one. Received: "
-                f"{found}."
-            )
+        self.check_plain()
 
     def models_beside(self) -> list[keras.Model]:
         """Returns the teacher, which a step computes with beside the student."""

@@ -148,6 +148,18 @@ class SAM(ModelWrapper, TrainStep):
             f"Pass the plain model, `trainer.model`. Received: model={self!r}."
         )
 
+    def check_plain(self) -> None:
+        """Raises a `ValueError` for settings that a trainer around would not use."""
+        plain = {"rho": 0, "perturbation": "local", "micro_batches": 1, "every": 1}
+        plain["diagnostics"] = False
+        found = {name: getattr(self, name) for name in plain}
+        if found != plain:
+            raise ValueError(
+                f"`model` is a {type(self).__name__} with settings of its own, which "
+                "the trainer around it would not use. Give them to that one. Received: "
+                f"{found}."
+            )
+
     def compile(self, *arguments: Any, **options: Any) -> None:
         """Compiles as Keras does, and restarts the count of `every`."""
         super().compile(*arguments, **options)
@@ -242,8 +254,10 @@ class SAM(ModelWrapper, TrainStep):
     def fit(self, *arguments: Any, **options: Any) -> Any:
         self.reset_metrics()
         perturbs = self.advises and not self._radius.plain
-        if perturbs and (text := head_of_zeros(innermost(self.model))):
-            warnings.warn(text, stacklevel=2)
+        if perturbs:
+            found = head_of_zeros(innermost(self.model), self.trainable_variables)
+            if found:
+                warnings.warn(found, stacklevel=2)
         self._advice_due, self._early = perturbs and bool(self.sums()), None
         try:
             history = super().fit(*arguments, **options)
@@ -321,7 +335,7 @@ class SAM(ModelWrapper, TrainStep):
     def _saved_variables(self) -> Iterator[tuple[str, keras.Variable]]:
         seeds = (
             variable
-            for variable in self.model.variables
+            for variable in self.variables
             if variable.name == "seed_generator_state"
         )
         yield from ((f"seed_{i}", seed) for i, seed in enumerate(seeds))

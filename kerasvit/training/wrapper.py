@@ -118,7 +118,7 @@ def check_model(model: Any) -> None:
         )
 
 
-def head_of_zeros(model: keras.Model) -> str | None:
+def head_of_zeros(model: keras.Model, trained: list[keras.Variable]) -> str | None:
     """Returns a warning if loaded weights have a new head, which is zeros, else None.
 
     The first gradient is then 0 in all weights but the head, and SAM's whole step goes
@@ -128,14 +128,16 @@ def head_of_zeros(model: keras.Model) -> str | None:
     Args:
         model: Built `keras.Model`. One of kerasvit knows whether its weights were
             loaded.
+        trained: Variables that the trainer trains.
     """
     record = getattr(model, "record", None)
     kernels = [v for v in model.weights if len(v.shape) > 1]
     if not isinstance(record, dict) or not record.get("origin") or not kernels:
         return None
-    head, trained = kernels[-1], [v for v in kernels if v.trainable]
-    alone = trained == [] or trained[0] is head
-    if alone or not head.trainable or np.any(keras.ops.convert_to_numpy(head)):
+    head, ids = kernels[-1], {id(variable) for variable in trained}
+    first = next((v for v in kernels if id(v) in ids), head)
+    alone = first is head
+    if alone or id(head) not in ids or np.any(keras.ops.convert_to_numpy(head)):
         return None
     return (
         "The head of the model is zeros, beside weights that were loaded, and SAM "
