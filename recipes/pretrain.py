@@ -4,6 +4,7 @@
     python recipes/pretrain.py study_mixer --rho 0.05    # a Mixer instead, with SAM
     python recipes/pretrain.py vit_sam --model ViTS16    # ImageNet, arXiv 2106.01548
     python recipes/pretrain.py vit_sam --data photos/ --batch-size 256
+    python recipes/pretrain.py --objective mae --decoder 64 2 4    # without labels
     python recipes/pretrain.py --help
 
 The first two commands download nothing. recipes/PRESETS.md has the published results of
@@ -21,11 +22,11 @@ from typing import ClassVar, Literal
 
 from command import command_line
 from presets import PRETRAIN
-from training.settings import AUGMENT, OPTIMIZERS, Common
+from training.settings import AUGMENT, OPTIMIZERS, Common, Unlabelled
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Common):
+class Config(Common, Unlabelled):
     """Trains a model from scratch. A preset's name may stand before the options."""
 
     model: str = "small_vit"  # one of `small`, for 28 px, or of kerasvit.list_models()
@@ -60,6 +61,7 @@ class Config(Common):
     def check(self) -> None:
         """Raises a `ValueError` for settings that contradict each other."""
         super().check()
+        Unlabelled.check(self)
         radius(self)
         builder_arguments(self)
         if self.loss == "sigmoid" and self.label_smoothing:
@@ -263,6 +265,7 @@ def pretrain_on(devices: Devices, asked: Config) -> dict | None:
         chosen = dataclasses.replace(asked, rho=radius(asked), epochs=epochs)
         training_data.check_first_batch(chosen, model, images)
         models.train_only(chosen, model)
+        trainers.check_objective(chosen, model)
         plan = stages.of(chosen, images, model)
         config = stages.main_of(plan).config
         make_optimizer(config, model, stages.main_of(plan).steps)  # it checks them
@@ -318,6 +321,9 @@ def compiled(devices: Devices, stage: stages.Stage, model) -> keras.Model:
     """
     config = stage.config
     trainer = trainers.trainer_of(devices, stage, model)  # where rho is 0: plain
+    if config.objective != "labels":  # the trainer has its loss, and more weights
+        trainer.compile(make_optimizer(config, trainer, stage.steps))
+        return trainer
     trainer.compile(
         make_optimizer(config, model, stage.steps),
         loss=loss_of(config),
@@ -327,19 +333,21 @@ def compiled(devices: Devices, stage: stages.Stage, model) -> keras.Model:
 
 
 def build(config: Config, label_names: list[str]) -> keras.Model:
-    """Returns the model before training, with a head for the classes."""
+    """Returns the model before training, with a head for the classes, if any."""
     variant = models.find_variant(config, SMALL)
     size = config.image_size
     rates = {"dropout": config.dropout, "stochastic_depth": config.stochastic_depth}
     channels = {"channels": config.channels} if config.channels else {}
+    labelled = config.objective == "labels"
     model = variant(
-        num_classes=len(label_names),
+        num_classes=len(label_names) if labelled else 0,
         image_size=size and (size[0], size[-1]),
         **{k: rate for k, rate in rates.items() if rate or k in variant.defaults},
         **channels,
         **builder_arguments(config),
     )
-    model.record["label_names"] = label_names
+    if labelled:
+        model.record["label_names"] = label_names
     if training_data.augmentation(config).area == 1:  # no crop, as in training
         model.record["preprocessing"]["crop"] = 1.0
     if config.loss == "sigmoid":

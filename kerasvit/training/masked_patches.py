@@ -101,7 +101,11 @@ class MaskedPatches(SAM):
         with self.variables_scope():
             self.seed_generator = random.SeedGenerator()
             self.network = self._network(ratio)
-        self.ratio = self.network.ratio
+
+    @property
+    def ratio(self) -> float:
+        """Share of the patches that are hidden."""
+        return self.network.ratio
 
     def _network(self, ratio: float | None) -> MaskedNetwork:
         record: Any = found_record(self.model)

@@ -9,7 +9,7 @@ COLORS = {"without SAM": "tab:gray", "with SAM": "tab:orange"}
 
 
 def draw_curves(result: dict, path: Path) -> None:
-    """Plots loss and accuracy of a training over the steps."""
+    """Plots the loss, and accuracy if there is one, of a training over the steps."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -18,8 +18,12 @@ def draw_curves(result: dict, path: Path) -> None:
 
     rounds = result["history"]
     steps, color = _steps_of_rounds(result), COLORS[result["training"]]
-    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    for axis, quantity in zip(axes, ("loss", "accuracy"), strict=True):
+    quantities = [name for name in ("loss", "accuracy") if name in rounds[0]]
+    figure, axes = pyplot.subplots(
+        1, len(quantities), figsize=(10, 4), layout="constrained", squeeze=False
+    )
+    axes = axes[0]
+    for axis, quantity in zip(axes, quantities, strict=True):
         for key, line, part in (("", "o:", "training"), ("val_", "s-", "validation")):
             values = [logs[key + quantity] for logs in rounds]
             # Markers, because a line with one point is not visible.
@@ -41,8 +45,9 @@ def draw_curves(result: dict, path: Path) -> None:
         options = {"label": "validation, before", "color": "black", "linestyle": "--"}
         axes[1].axhline(result["start"]["accuracy"], linewidth=1, **options)
     _logarithmic(axes[0])
-    axes[1].yaxis.set_major_formatter(PercentFormatter(1.0))
-    labels = axes[1].get_legend_handles_labels()
+    if "accuracy" in quantities:
+        axes[1].yaxis.set_major_formatter(PercentFormatter(1.0))
+    labels = axes[-1].get_legend_handles_labels()
     figure.legend(*labels, loc="outside lower center", ncols=4, frameon=False)
     save_figure(figure, path)
 

@@ -81,11 +81,12 @@ class FewShot(keras.callbacks.Callback):
             return [cls(images, dataset.validation, classes, config.few_shot, outputs)]
 
     def set_model(self, model):
-        """Builds the model of the features: the input of the head."""
+        """Builds the model of the features: the input of the head, or the output."""
         super().set_model(model)
         while isinstance(model, kerasvit.SAM):
             model = model.model
-        inputs = [head.input for head in heads_of(model)]  # two of a distilled DeiT
+        heads = heads_of(model)  # two of a distilled DeiT, none of an encoder
+        inputs = [head.input for head in heads] or [model.output]
         features = keras.ops.mean(keras.ops.stack(inputs), axis=0)
         features = keras.ops.cast(features, "float32")
         self.features = keras.Model(model.inputs[0], features)

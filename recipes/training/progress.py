@@ -23,7 +23,7 @@ class Steps(keras.callbacks.Callback):
     Args:
         resume: `kerasvit.Resume` of the same `fit`; its folder has the title's name.
         parts: Batches of `fit` per step.
-        metric: Name in the logs, printed after the loss.
+        metric: Name in the logs, printed after the loss, if it is there.
     """
 
     async_safe = True  # Keras calls `on_train_batch_end` in threads: rich has locks
@@ -115,11 +115,11 @@ class Steps(keras.callbacks.Callback):
 
     def _print(self, step, logs, parts):
         """Prints a line with the metrics of {name of the images: prefix in logs}."""
-        metrics = (
-            f"{part} loss {logs[f'{key}loss']:.4f}, "
-            f"{self.metric.replace('_', ' ')} {logs[key + self.metric]:.2%}"
-            for part, key in parts.items()
-        )
+        metrics = []
+        for part, key in parts.items():
+            metrics.append(f"{part} loss {logs[f'{key}loss']:.4f}")
+            if (name := key + self.metric) in logs:
+                metrics[-1] += f", {self.metric.replace('_', ' ')} {logs[name]:.2%}"
         padded = f"{step:>{len(f'{self.total:,}')},}"
         line = f"step {padded} of {self.total:,}: {'; '.join(metrics)}{self._speed}"
         console.print(line, highlight=False, soft_wrap=True)

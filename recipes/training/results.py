@@ -32,6 +32,7 @@ WITHOUT_EFFECT = {
     **dict.fromkeys(("share", "accumulate", "micro_batches"), 1),
     **dict.fromkeys(("final_rate", "warmup_from", "label_smoothing"), 0),
     **dict.fromkeys(("dropout", "stochastic_depth"), 0),
+    "objective": "labels",
 }
 
 
@@ -46,16 +47,6 @@ def facts(config, model, result: dict, recipe: str) -> dict:
     """
     images, rho = result["images"], result["rho"]
     name = Path(config.data or config.dataset).resolve().name
-    measured = result["accuracy"]
-    right = round(measured * images["test"])
-    interval = evaluation.binomial_interval(right, images["test"])
-    accuracy = {
-        "value": round(measured, 6),
-        "interval_95": [round(end, 6) for end in interval],
-        "dataset": name,
-        "split": result["test"],
-        "images": images["test"],
-    }
     last, selected = len(result["history"]), sentence(result)
     table = {
         "method": f"{config.method.upper()}, rho {rho:g}" if rho else "without SAM",
@@ -77,9 +68,26 @@ def facts(config, model, result: dict, recipe: str) -> dict:
     return {
         "name": re.sub(r"[^\w.-]+", "-", f"{config.model}-{name}"),
         "license": config.license or _license_beside(config, model),
-        "metrics": {"accuracy": accuracy},
+        "metrics": _metrics(result, name),
         "training": table,
     }
+
+
+def _metrics(result: dict, dataset: str) -> dict:
+    """Returns what the card states of the accuracy, if there is one."""
+    if "accuracy" not in result:
+        return {}
+    images = result["images"]["test"]
+    right = round(result["accuracy"] * images)
+    interval = evaluation.binomial_interval(right, images)
+    accuracy = {
+        "value": round(result["accuracy"], 6),
+        "interval_95": [round(end, 6) for end in interval],
+        "dataset": dataset,
+        "split": result["test"],
+        "images": images,
+    }
+    return {"accuracy": accuracy}
 
 
 def start_of(start: dict) -> dict[str, str]:
@@ -217,9 +225,11 @@ def save(
     """
     config = stages.main_of(plan).config
     part = training_data.batch_options(config, model)["batch_size"]
-    predict = Predictor(devices, part, placed=True)
-    known = dataset.test, dataset.class_names, result["test"]
-    confused = confusion.of_model(predict, model, *known)
+    confused = None
+    if "accuracy" in result:
+        predict = Predictor(devices, part, placed=True)
+        known = dataset.test, dataset.class_names, result["test"]
+        confused = confusion.of_model(predict, model, *known)
     model = devices.whole(model)
     folder = Path(result["folder"])
     card = facts(config, model, result, recipe)
@@ -254,7 +264,7 @@ def report(*results: dict) -> None:
     for result in results:
         seconds = sum(logs["seconds"] for logs in result["history"])
         row = (
-            f"{result['accuracy']:.2%}",
+            f"{result['accuracy']:.2%}" if "accuracy" in result else "",
             f"{result['loss']:.4f}",
             f"{seconds:.0f} s",
         )
@@ -270,10 +280,15 @@ def report(*results: dict) -> None:
 
 def _print_paths(result, of):
     folder = result["folder"]
+    use = f"    python recipes/finetune.py --weights {shlex.quote(folder)}/model\n"
+    if "accuracy" in result:
+        use = (
+            f'    model = kerasvit.from_pretrained("{folder}/model")\n'
+            '    kerasvit.classify(model, "image.png")\n'
+        )
     console.print(
         f"Curves{of}: {folder}/curves.png. The model, to use as\n"
-        f'    model = kerasvit.from_pretrained("{folder}/model")\n'
-        '    kerasvit.classify(model, "image.png")\n'
+        f"{use}"
         "and to publish with its card as\n"
         f"    hf upload USER/NAME {shlex.quote(folder)}/model",
         soft_wrap=True,

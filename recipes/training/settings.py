@@ -39,6 +39,10 @@ METHODS = {  # {--method: {setting: argument of its trainer}}
     "msam": {},
     "samon": {"sam_every": "every"},
 }
+OF_LABELS = (  # settings of `Common` that an objective without labels refuses
+    *("teacher", "label_smoothing", "mixup", "cutmix"),
+    *("keep_best", "patience", "then_size", "layer_decay"),
+)
 METHOD_SETTINGS = sorted(
     {setting for options in METHODS.values() for setting in options}
 )
@@ -198,6 +202,30 @@ class Distillation:
     distill: Literal["hard", "soft"] = "hard"  # how the teacher's outputs are learned
     alpha: float = 0.5  # weight of the teacher's loss, in [0, 1]; the rest: labels
     tau: float = 3.0  # temperature of soft distillation, > 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Unlabelled:
+    """What is learned of images without their labels, by a ViT."""
+
+    # labels; masked: colours of corrupted patches; mae: pixels of patches left out
+    objective: Literal["labels", "masked", "mae"] = "labels"
+    mask_ratio: float | None = None  # share of hidden patches; None: 0.5, of mae 0.75
+    # width, depth and heads of the decoder of mae; None: 512 8 16
+    decoder: tuple[int, int, int] | None = None
+
+    def check(self) -> None:
+        """Raises a `ValueError` for settings that need labels."""
+        if self.objective == "labels":
+            return
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        for name in OF_LABELS:
+            if getattr(self, name) != defaults[name]:
+                raise ValueError(
+                    f"`{name}`: the objective {self.objective} has no labels, and "
+                    f"one stage. Leave out --{name.replace('_', '-')}, or give it to "
+                    "finetune.py afterwards."
+                )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Trainers of the SAM family, and of distillation from a teacher.
+"""Trainers of the SAM family, of distillation from a teacher, of masked patches.
 
     teacher = trainers.find_teacher(config, model)      # None without --teacher
     trainer = trainers.trainer_of(devices, stage, model)    # of one of its stages
@@ -10,6 +10,7 @@ import dataclasses
 
 import keras
 from scoring import any_model
+from training import training_data
 from training.progress import console
 from training.settings import METHODS
 
@@ -118,23 +119,49 @@ def trainer_of(devices, stage, model) -> keras.Model:
         model: `ImageModel` to train, on the devices.
     """
     config, teacher, rho = stage.config, stage.teacher, stage.config.rho
+    objective = getattr(config, "objective", "labels")
     options = {
         "perturbation": devices.perturbation(config.perturbation, rho),
         "micro_batches": getattr(config, "micro_batches", 1),
     }
-    if teacher is None:
+    if teacher is None and objective == "labels":
         return of_method(model, config, rho, **options)
     plain = config.method == "sam" or not rho
-    trainer = kerasvit.DistillationTrainer(
-        model,
-        devices.place(teacher.model),
-        config.distill,
-        alpha=config.alpha,
-        tau=config.tau,
-        probabilities=teacher.probabilities,
-        **({"rho": rho, "every": config.sam_every or 1, **options} if plain else {}),
-    )
+    own = {"rho": rho, "every": config.sam_every or 1, **options} if plain else {}
+    if teacher is None:
+        trainer = _masked(config, model, **own)
+    else:
+        trainer = kerasvit.DistillationTrainer(
+            model,
+            devices.place(teacher.model),
+            config.distill,
+            alpha=config.alpha,
+            tau=config.tau,
+            probabilities=teacher.probabilities,
+            **own,
+        )
     return trainer if plain else of_method(trainer, config, rho, **options)
+
+
+def check_objective(config, model) -> None:
+    """Raises a `ValueError` for a model or images that an objective cannot have."""
+    if config.objective == "labels":
+        return
+    if training_data.has_soft_labels(config):
+        raise ValueError(
+            f"`augment`: {config.augment} mixes images with their labels, which the "
+            f"objective {config.objective} does not have. Give another one, such as "
+            "photo."
+        )
+    _masked(config, model)
+
+
+def _masked(config, model, **options):
+    names = ("width", "depth", "num_heads")
+    sizes = config.decoder and dict(zip(names, config.decoder, strict=True))
+    return kerasvit.MaskedPatches(
+        model, config.objective, ratio=config.mask_ratio, decoder=sizes, **options
+    )
 
 
 def _resized(x, teacher):

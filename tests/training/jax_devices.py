@@ -63,6 +63,7 @@ def distilled(model, **options):
     return SAM(DistillationTrainer(model, small()), 0.5, **options)
 
 
+DECODER = {"width": 8, "depth": 1, "num_heads": 2}
 FALLING = keras.optimizers.schedules.PolynomialDecay(1.0, 2, 0.1)
 TRAINERS = {
     "SAM": lambda model, **o: SAM(model, 0.5, **o),
@@ -167,6 +168,25 @@ def a_teacher_sees_the_batch_of_each_device():
     assert_parts("distilled")
     everywhere = trained(2, "distilled", make=small, perturbation="global")
     assert_equal(everywhere, trained(1, "distilled", make=small))
+
+
+@long_case
+def masks_are_those_of_parts():
+    x = np.random.default_rng(1).uniform(-1, 1, (8, 8, 8, 3)).astype("float32")
+    found = []
+    for number in (2, 1):
+        with devices(number):
+            keras.utils.set_random_seed(1)
+            sizes = {"width": 8, "depth": 1, "num_heads": 2, "mlp_dim": 8}
+            vit = kerasvit.VisionTransformer(image_size=8, patch_size=2, **sizes)
+            options = {"rho": 0.1, "micro_batches": 3 - number}
+            trainer = kerasvit.MaskedPatches(vit, "mae", decoder=DECODER, **options)
+            trainer.compile(keras.optimizers.SGD(0.1))
+            trainer.fit(x, batch_size=8, epochs=2, shuffle=False, verbose=0)
+            variables = trainer.variables
+            values = [ops.convert_to_numpy(v) for v in variables]
+            found.append(([v.path for v in variables], values))
+    assert_equal(*found)
 
 
 @long_case

@@ -7,7 +7,12 @@ from keras import ops, random
 
 import kerasvit
 from kerasvit.training import GSAM, SAM, MaskedPatches
-from tests.once import mainly_on_last, on_last_backend, rest_long_elsewhere
+from tests.once import (
+    long_elsewhere,
+    mainly_on_last,
+    on_last_backend,
+    rest_long_elsewhere,
+)
 from tests.random_weights import randomised
 from tests.trainers import COMPILED, assert_same, compiled, values
 
@@ -153,7 +158,8 @@ def test_corrupted_embeddings_and_colours_are_the_papers(kind):
     np.testing.assert_allclose(ops.convert_to_numpy(loss), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", mainly_on_last(KINDS))
+@on_last_backend  # on all, tests/golden has a case
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_autoencoder_sees_a_part_and_predicts_normalised_pixels(kind):
     model = vit(**KINDS[kind])
     trainer, x = trainer_of("mae", model), images(shape=model.input_shape[1:])
@@ -195,7 +201,8 @@ class Given(MaskedPatches):
         return super().call(inputs, self.given, training)
 
 
-@pytest.mark.parametrize("objective", rest_long_elsewhere(["mae", "masked"]))
+@long_elsewhere
+@pytest.mark.parametrize("objective", ["masked", "mae"])
 def test_both_passes_of_sam_have_the_same_masks(objective):
     sizes = {"decoder": DECODER} if objective == "mae" else {}
     plain = compiled(trainer_of(objective, vit(), rho=0.1), loss=None, **MODE)
@@ -212,6 +219,7 @@ def test_both_passes_of_sam_have_the_same_masks(objective):
     assert_same([values(plain)[-1]], [ops.convert_to_numpy(generator.state)], 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", rest_long_elsewhere(["masked", "mae"]))
 def test_the_loss_falls_and_the_model_is_the_trained_encoder(objective, tmp_path):
     model, x = vit(pool="average", class_token=True), images()
@@ -244,7 +252,8 @@ def test_a_compiled_step_equals_an_eager_one(objective, policy):
     assert_same(*results, 1e-5 if policy == "float32" else 3e-2)
 
 
-@pytest.mark.parametrize("objective", rest_long_elsewhere(["mae", "masked"]))
+@long_elsewhere
+@pytest.mark.parametrize("objective", ["masked", "mae"])
 def test_files_continue_with_the_same_masks(objective, tmp_path):
     x = images()
 
@@ -267,6 +276,7 @@ def test_files_continue_with_the_same_masks(objective, tmp_path):
         assert_same(values(each.model.model), values(straight.model.model))
 
 
+@on_last_backend
 def test_images_with_a_normalisation_inside_have_the_same_targets():
     inside = {"mean": list(MEAN), "std": list(STD)}
     found = []

@@ -39,6 +39,7 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from keras import layers  # noqa: E402
 
+from kerasvit.models import VisionTransformer  # noqa: E402
 from kerasvit.training import (  # noqa: E402
     ASAM,
     GSAM,
@@ -46,6 +47,7 @@ from kerasvit.training import (  # noqa: E402
     SAMON,
     DistillationTrainer,
     LookSAM,
+    MaskedPatches,
 )
 from tests.once import once  # noqa: E402
 
@@ -72,6 +74,9 @@ def noisy():
     )
 
 
+RANGE = {"mean": [0.5] * 3, "std": [0.5] * 3}
+
+
 def sgd(**options):
     return keras.optimizers.SGD(0.1, momentum=0.9, **options)
 
@@ -89,7 +94,7 @@ def trained(replicas, wrap, model=noisy, optimizer=sgd, n=24, x=None, **options)
         trainer = wrap(model())
         # Compiling for one device takes longer than its three steps.
         how = {"run_eagerly": True} if replicas == 1 else {"jit_compile": False}
-        trainer.compile(optimizer(), "mse", **{**how, **options})
+        trainer.compile(optimizer(), **{"loss": "mse", **how, **options})
     samples, y = data(n)
     x = samples if x is None else x
     history = trainer.fit(x, y, batch_size=8, shuffle=False, verbose=0).history
@@ -197,6 +202,22 @@ def a_teacher_sees_the_batch_of_each_replica():
         return SAM(DistillationTrainer(model, teacher), rho, **options)
 
     check(distilled, plain)
+
+
+@long_case
+def masks_are_those_of_parts():
+    def vit():
+        sizes = {"width": 8, "depth": 1, "num_heads": 2, "mlp_dim": 8}
+        return VisionTransformer(
+            image_size=8, patch_size=2, normalization=RANGE, **sizes
+        )
+
+    def masked(parts):
+        return lambda model: MaskedPatches(model, rho=0.1, micro_batches=parts)
+
+    x = np.random.default_rng(1).uniform(-1, 1, (24, 8, 8, 3)).astype("float32")
+    two, one = (trained(n, masked(3 - n), vit, x=x, loss=None, n=24) for n in (2, 1))
+    assert_equal(two, one, 1e-5)
 
 
 @long_case
