@@ -111,7 +111,7 @@ class MaskedPatches(SAM):
         record: Any = found_record(self.model)
         if self.objective == "masked":
             return ColourNetwork(self.model, record, ratio)
-        return PixelNetwork(self.model, record, ratio, **self.decoder)
+        return PixelNetwork(self.model, record, ratio, **(self.decoder or {}))
 
     @staticmethod
     def _check_vit(model: Any) -> None:
@@ -145,7 +145,7 @@ class MaskedPatches(SAM):
         """Raises a `ValueError` if this one has settings of the trainer around it."""
         self.check_plain()
 
-    def call(self, inputs: Any, noise: Any = None, training: bool | None = None) -> Any:
+    def call(self, inputs: Any, training: bool | None = None, noise: Any = None) -> Any:
         if noise is None:
             shape = ops.shape(inputs)[0], self.network.patches, *self.network.PARTS
             noise = random.uniform(shape, dtype="float32", seed=self.seed_generator)

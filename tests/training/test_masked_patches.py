@@ -197,8 +197,8 @@ class Given(MaskedPatches):
 
     given = None
 
-    def call(self, inputs, noise=None, training=None):
-        return super().call(inputs, self.given, training)
+    def call(self, inputs, training=None, noise=None):
+        return super().call(inputs, training, self.given)
 
 
 @long_elsewhere
