@@ -277,6 +277,20 @@ def test_files_continue_with_the_same_masks(objective, tmp_path):
 
 
 @on_last_backend
+def test_resume_continues_with_the_same_masks(tmp_path):
+    def trained(seed, folder, *epochs):
+        for each in epochs:
+            trainer = compiled(SAM(trainer_of("mae", vit(seed)), 0.1), loss=None)
+            resume = kerasvit.Resume(tmp_path / folder)
+            how = {"shuffle": False, "verbose": 0, "callbacks": [resume]}
+            trainer.fit(images(), batch_size=3, epochs=each, **how)
+            seed += 1
+        return values(trainer)
+
+    assert_same(trained(1, "straight", 3), trained(1, "stopped", 1, 3), 0)
+
+
+@on_last_backend
 def test_images_with_a_normalisation_inside_have_the_same_targets():
     inside = {"mean": list(MEAN), "std": list(STD)}
     found = []
