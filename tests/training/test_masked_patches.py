@@ -9,7 +9,6 @@ import kerasvit
 from kerasvit.training import GSAM, SAM, MaskedPatches
 from tests.once import (
     long_elsewhere,
-    mainly_on_last,
     on_last_backend,
     rest_long_elsewhere,
 )
@@ -118,7 +117,8 @@ def sincos(rows, columns, width):
     return np.array(table)
 
 
-@pytest.mark.parametrize("kind", mainly_on_last(KINDS))
+@long_elsewhere
+@pytest.mark.parametrize("kind", KINDS)
 def test_corrupted_embeddings_and_colours_are_the_papers(kind):
     model = vit(**KINDS[kind])
     trainer, x = trainer_of("masked", model), images(shape=model.input_shape[1:])
@@ -158,7 +158,7 @@ def test_corrupted_embeddings_and_colours_are_the_papers(kind):
     np.testing.assert_allclose(ops.convert_to_numpy(loss), expected, rtol=1e-5)
 
 
-@on_last_backend  # on all, tests/golden has a case
+@long_elsewhere  # tests/golden has a case for all backends
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_autoencoder_sees_a_part_and_predicts_normalised_pixels(kind):
     model = vit(**KINDS[kind])
