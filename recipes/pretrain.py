@@ -53,6 +53,7 @@ class Config(Common, Unlabelled):
         "small_swin",
         "small_alternet",
         "small_preact",
+        "small_ablation",
     )  # defined in pretrain.py
     # Between DeiT, 1e-3 and then 5e-6 (README_deit.md), and Swin, 5e-4 and 2e-5
     # (swin_base_patch4_window12_384_finetune.yaml).
@@ -234,6 +235,20 @@ SMALL = {  # 28 px; the first three are for the study
         head_width=12,
     ),
     "small_preact": kerasvit.Variant("small_preact", kerasvit.PreActResNet, **TWIN),
+    # For the studies of arXiv 2202.06709: window, pool and norm are --model-options.
+    "small_ablation": kerasvit.Variant(
+        "small_ablation",
+        kerasvit.VisionTransformerAblation,
+        image_size=28,
+        patch_size=4,
+        width=48,
+        depth=4,
+        num_heads=3,
+        mlp_dim=96,
+        window=None,
+        pool="token",
+        norm="pre",
+    ),
 }
 
 

@@ -77,7 +77,7 @@ def checked(config):
         startup.check_backend()
         if hasattr(config, "devices"):
             device_request.check(config.devices, startup.backend())
-        if not getattr(config, "data", True):
+        if not getattr(config, "data", True) and config.dataset is not None:
             names.check_dataset(config.dataset)
             names.check_reachable(config.dataset)
     return config

@@ -1,0 +1,96 @@
+"""Figure 3 of Chen et al. 2021, arXiv 2106.01548: attention maps with SAM, without."""
+
+import numpy as np
+
+from kerasvit import inspection
+
+from . import trainings
+from .experiment import Claim, Column, Experiment
+
+PAPER = """
+The attention of ViT-S/16 trained with SAM contains visible segmentation information of
+the images, that of plain training does not. The paper shows pictures and no number.
+"""
+IMAGES = 200
+SHOWN = 6
+OBJECT = 0.5  # brightness between background and object, of 1
+
+
+def measure(subject) -> dict:
+    """Returns how well the hottest patches of the last layer cover the objects.
+
+    In miniature an object is what is brighter than half of the range of values, as for
+    digits on black.
+    """
+    x, _ = subject.images("test", IMAGES)
+    maps = inspection.attention_maps(subject.model, x, keep_weights=False)
+    mean = x.mean(-1)
+    low, high = mean.min((1, 2), keepdims=True), mean.max((1, 2), keepdims=True)
+    masks = mean > low + OBJECT * (high - low)
+    heat = next(reversed(maps.layers.values())).heat
+    heads = inspection.segmentation_score(heat, masks)
+    return {
+        "overlap": float(inspection.segmentation_score(maps.heat, masks).mean()),
+        "best_head": float(heads.mean(0).max()),
+        "uniform": float(
+            inspection.segmentation_score(np.ones_like(maps.heat), masks).mean()
+        ),
+        "accuracy": subject.result["accuracy"],
+        "images": np.round(mean[:SHOWN], 3).tolist(),
+        "heat": np.round(100 * maps.heat[:SHOWN], 3).tolist(),
+    }
+
+
+CLAIMS = (
+    Claim(
+        "overlap of the hottest patches with the object, points: SAM − without",
+        1,
+        "figure 3: segments are visible with SAM only",
+        lambda s: 100 * (s["ViT-SAM"]["overlap"] - s["ViT"]["overlap"]),
+    ),
+    Claim(
+        "the same of the best head, points: SAM − without",
+        1,
+        "figure 3",
+        lambda s: 100 * (s["ViT-SAM"]["best_head"] - s["ViT"]["best_head"]),
+    ),
+)
+COLUMNS = (
+    Column("overlap, mean of the heads, %", lambda m: 100 * m["overlap"], 1),
+    Column("best head, %", lambda m: 100 * m["best_head"], 1),
+    Column("uniform attention, %", lambda m: 100 * m["uniform"], 1),
+    Column("test accuracy, %", lambda m: 100 * m["accuracy"], 1),
+)
+
+
+def draw(figure, results) -> None:
+    """Plots images, and the attention of the last layer of the first seed."""
+    axes = figure.subplots(1 + len(results), SHOWN)
+    first = next(iter(results.values()))[0]
+    rows = {"image": (first["images"], "gray", None)} | {
+        label: (found[0]["heat"], "viridis", _top(results))
+        for label, found in results.items()
+    }
+    for line, (label, (pictures, colors, top)) in zip(axes, rows.items(), strict=True):
+        line[0].set_ylabel(label)
+        for axis, picture in zip(line, pictures, strict=True):
+            axis.imshow(picture, cmap=colors, vmin=0 if top else None, vmax=top)
+            axis.set(xticks=(), yticks=())
+
+
+def _top(results):
+    """Returns the end of the colour scale that all models share."""
+    return max(np.max(found[0]["heat"]) for found in results.values())
+
+
+EXPERIMENT = Experiment(
+    paper=PAPER,
+    subjects=lambda settings: trainings.pairs(settings, "ViT"),
+    measure=measure,
+    claims=CLAIMS,
+    columns=COLUMNS,
+    draw=draw,
+    size=(9, 5),
+    notes="The overlap is the intersection over union of the patches that hold 60 % of "
+    "the attention with the pixels of the digit. ",
+)

@@ -1,0 +1,221 @@
+"""Does the work of an experiment: trainings, measurements, the page.
+
+The result of a task is a file, NAME/measured.json, written atomically: finished tasks
+are never repeated. Several processes share the tasks: each takes those that no other
+does, and the system frees those of a process that was killed.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import keras
+from command import folder_lock
+from command.command_line import checking_input
+from filelock import FileLock, Timeout
+from training.progress import console
+from training.run_folder import write_json
+
+from . import page, trainings
+from .experiment import Experiment
+from .settings import Settings
+
+WAIT = 0.5  # seconds until a process looks for tasks again
+PLAIN_TEXT = {"highlight": False, "soft_wrap": True}
+DAY = 86_400  # seconds
+# Settings that do not change what is measured.
+SHARED = ("name", "seeds", "jobs", "yes", "out", "sizes", "shares")
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A part of an experiment.
+
+    Attributes:
+        work: Does it and returns its results, which JSON can hold.
+        needs: Names of the tasks whose results `work` reads.
+    """
+
+    work: Callable[[], dict]
+    needs: Sequence[str] = ()
+
+
+def run(experiment: Experiment, settings: Settings) -> dict | None:
+    """Trains and measures what is left, and writes the page.
+
+    Returns:
+        The content of the experiment's JSON file; None if --full lacks --yes.
+
+    Raises:
+        BadInput: The input is wrong; raised before the training.
+    """
+    folder = Path(settings.out).expanduser()
+    with checking_input():
+        subjects = experiment.subjects(settings)
+        if settings.full and not settings.yes:
+            return announce(subjects, settings)
+        measured = tasks_of(experiment, subjects, settings, folder)
+    with folder_lock.explained_disk(folder), helpers(settings), compilation_cache():
+        work(measured, folder)
+    results = {
+        label: [
+            result_of(folder, measurement(label, seed, config, settings))
+            for seed in range(settings.seeds)
+        ]
+        for label, config in subjects.items()
+    }
+    found = page.write(experiment, settings, subjects, results, folder)
+    console.print(found["page"], **PLAIN_TEXT)
+    return found
+
+
+def announce(subjects: dict, settings: Settings) -> None:
+    """Prints how long the trainings of --full take on this device."""
+    total = 0.0
+    for label, config in subjects.items():
+        if config is None:
+            continue
+        seconds, steps = trainings.seconds_per_step(config)
+        total += seconds * steps * settings.seeds
+        console.print(
+            f"{label}: {settings.seeds} × {steps:,} steps of {config.batch_size:,} "
+            f"images, {seconds:.3g} s each: {seconds * steps / DAY:.3g} days per seed",
+            **PLAIN_TEXT,
+        )
+    console.print(
+        f"All trainings: about {total / DAY:.3g} days on this device, without "
+        "measurements. Give --yes to begin; a stopped command goes on.",
+        **PLAIN_TEXT,
+    )
+
+
+def of_seed(config, seed: int, folder: Path):
+    """Returns the settings of a training with its seed and its folder."""
+    config = dataclasses.replace(config, seed=seed)
+    out = folder / "trainings" / trainings.name_of(config)
+    return dataclasses.replace(config, out=str(out))
+
+
+def measurement(label: str, seed: int, config, settings: Settings) -> str:
+    """Returns the name of the task that measures a subject."""
+    facts = dataclasses.asdict(settings)
+    facts = {key: facts[key] for key in sorted(facts.keys() - set(SHARED))}
+    if config is not None:
+        facts = {"training": trainings.name_of(config)}
+    text = json.dumps([facts, keras.backend.backend()])
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return (
+        f"{settings.name}/{label.replace(' ', '_').replace('/', '_')}-{seed}-{digest}"
+    )
+
+
+def tasks_of(experiment, subjects, settings, folder) -> dict[str, Task]:
+    """Returns {name: task} of all trainings and measurements, seed by seed."""
+    found = {}
+    for seed in range(settings.seeds):
+        for label, config in subjects.items():
+            name, needs = measurement(label, seed, config, settings), []
+            own = None
+            if config is not None:
+                own = of_seed(config, seed, folder)
+                training = f"trainings/{Path(own.out).name}"
+                found[training] = Task(functools.partial(trainings.train, own))
+                needs = [training]
+            found[name] = Task(
+                functools.partial(
+                    _measure, experiment, label, seed, settings, own, folder, needs
+                ),
+                needs,
+            )
+    return found
+
+
+def _measure(experiment, label, seed, settings, config, folder, needs):
+    """Returns the numbers of a subject."""
+    keras.utils.clear_session()
+    result = result_of(folder, *needs) if needs else {}
+    return experiment.measure(trainings.Subject(label, seed, settings, config, result))
+
+
+def work(tasks: dict[str, Task], folder: Path) -> None:
+    """Does all tasks, in their order, with other processes that do the same."""
+    while any(result_of(folder, name) is None for name in tasks):
+        if not any(_done_now(tasks, name, folder) for name in tasks):
+            time.sleep(WAIT)
+
+
+def result_of(folder: Path, name: str) -> dict | None:
+    """Returns the result of a task, or None if it is not finished."""
+    file = folder / name / "measured.json"
+    return json.loads(file.read_text()) if file.exists() else None
+
+
+def _done_now(tasks, name, folder):
+    """Whether the task was free and is done now."""
+    task = tasks[name]
+    if result_of(folder, name) is not None:
+        return False
+    if any(result_of(folder, needed) is None for needed in task.needs):
+        return False
+    lock = folder / "locks" / name.replace("/", "-")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(Timeout), FileLock(lock, blocking=False):
+        if result_of(folder, name) is not None:
+            return False
+        wall, cpu = time.perf_counter(), time.process_time()
+        found = task.work()
+        found["seconds"] = round(time.perf_counter() - wall, 2)
+        found["cpu_seconds"] = round(time.process_time() - cpu, 2)
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        write_json(folder / name / "measured.json", found)
+        done = sum(result_of(folder, each) is not None for each in tasks)
+        seconds = f"{found['seconds']:.0f} s, {found['cpu_seconds']:.0f} CPU s"
+        console.print(f"{done} of {len(tasks)}: {name}, {seconds}", **PLAIN_TEXT)
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def helpers(settings: Settings) -> Iterator[None]:
+    """Context in which `jobs - 1` other processes do the same work."""
+    command = [sys.executable, *sys.argv, "--jobs", "1"]
+    started = [
+        subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        for _ in range(settings.jobs - 1)
+    ]
+    try:
+        yield
+    finally:
+        for each in started:
+            each.terminate()
+            each.wait()
+
+
+@contextlib.contextmanager
+def compilation_cache() -> Iterator[None]:
+    """On JAX, compiles programs once for all seeds, with a cache in a folder."""
+    if keras.backend.backend() != "jax":
+        yield
+        return
+    import jax
+    from jax.experimental.compilation_cache.compilation_cache import reset_cache
+
+    def set_cache(path):
+        jax.config.update("jax_compilation_cache_dir", path)
+        reset_cache()  # JAX reads the path only once
+
+    before = jax.config.jax_compilation_cache_dir
+    with tempfile.TemporaryDirectory() as folder:
+        set_cache(folder)
+        try:
+            yield
+        finally:
+            set_cache(before)

@@ -1,0 +1,91 @@
+"""Measures and pictures that several experiments have."""
+
+import numpy as np
+from scoring import corruptions, sets
+
+from kerasvit import inspection
+
+from .experiment import Column, Results
+
+KINDS = (  # of those that exist for images of 28 pixels
+    *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "brightness"),
+    *("contrast", "pixelate", "jpeg_compression"),
+)
+CORRUPTED = (
+    "“Corrupted” is the mean accuracy of 200 test images under "
+    f"{len(KINDS)} corruptions of ImageNet-C that exist for images of 28 pixels "
+    f"({', '.join(kind.replace('_', ' ') for kind in KINDS)}), each in five severities."
+)
+IMAGES = 200
+KERNEL_IMAGES = 32
+# Colours of Okabe and Ito, which colour-blind readers can tell apart.
+MARKERS = "osD^vP*"
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+
+
+def corrupted(subject, count: int = IMAGES) -> dict:
+    """Returns the accuracies on corrupted test images, and their mean.
+
+    Args:
+        subject: `trainings.Subject`.
+        count: Number of test images, at most.
+    """
+    found = sets.of_dataset("test", subject.dataset).sample(count)
+    labels = np.repeat([first for first, *_ in found.labels], 5)
+    model, by_kind = subject.model, {}
+    options = {"batch_size": 100, "normalize": subject.normalizes}
+    for kind in KINDS:
+        batches = corruptions.Corrupted(found, kind).batches(
+            model.preprocessing, **options
+        )
+        outputs = [
+            np.asarray(model.predict_on_batch(images)).argmax(-1)
+            for images, *_ in batches.as_numpy_iterator()
+        ]
+        by_kind[kind] = float(np.mean(np.concatenate(outputs) == labels))
+    return {"corrupted": float(np.mean(list(by_kind.values()))), "by_kind": by_kind}
+
+
+def kappa(model, x) -> float:
+    """Returns the condition number of the tangent kernel of a model on 32 images.
+
+    The new kernel of the head is random, because that of the models is zero at the
+    start: then all gradients below it are zero.
+    """
+    found = inspection.ntk(model, x[:KERNEL_IMAGES], form="summed", head="random")
+    return float(found.condition_number)
+
+
+def draw_points(axis, results: Results, column: Column) -> None:
+    """Plots a quantity: a point per training and a line at the mean, by model."""
+    for place, rows in enumerate(results.values()):
+        values = [column.value(row) for row in rows]
+        color = COLORS[place % len(COLORS)]
+        axis.scatter([place] * len(values), values, color=color, s=18, zorder=2)
+        axis.hlines(np.mean(values), place - 0.3, place + 0.3, color=color)
+    axis.set_xticks(range(len(results)), results, rotation=45, ha="right")
+    axis.set_title(column.heading, fontsize="medium")
+    tidy(axis)
+
+
+def draw_line(axis, x, values, label: str, place: int) -> None:
+    """Plots the mean of the seeds as a line, and their range around it.
+
+    Args:
+        axis: Matplotlib axis.
+        x: Positions (n,).
+        values: One of each seed and position (seeds, n).
+        label: Name of the line.
+        place: Number of the line, which has its colour and marker.
+    """
+    values, color = np.asarray(values, "float64"), COLORS[place % len(COLORS)]
+    marker = MARKERS[place % len(MARKERS)] if values.shape[1] <= 30 else None
+    axis.fill_between(x, values.min(0), values.max(0), color=color, alpha=0.15)
+    axis.plot(x, values.mean(0), color=color, marker=marker, label=label)
+    tidy(axis)
+
+
+def tidy(axis) -> None:
+    """Gives an axis a light grid and no frame above and on the right."""
+    axis.grid(alpha=0.3, axis="y")
+    axis.spines[["top", "right"]].set_visible(False)

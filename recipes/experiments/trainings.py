@@ -1,0 +1,190 @@
+"""The trainings of the experiments: small models, or the papers' models.
+
+    config = trainings.of(settings, "vit", rho=0.1)
+
+In miniature a training has the preset `study_…` of `pretrain.py`, with the images and
+the steps of the settings; with `full` it has the paper's preset. Two experiments with
+the same settings of a training share it: its folder has a hash of them in its name.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import pretrain
+from devices.devices import ONE
+from pretrain import PRESETS
+from training import stages, training_data
+from training.settings import NOT_TRAINING
+
+import kerasvit
+
+from .settings import DEFAULTS, Settings
+
+SMALL = {
+    "ViT": PRESETS["study_vit"],
+    "Mixer": PRESETS["study_mixer"],
+    "ResNet": PRESETS["study_bit"],
+    "ablation": dataclasses.replace(PRESETS["study_vit"], model="small_ablation"),
+    "AlterNet": dataclasses.replace(PRESETS["study_vit"], model="small_alternet"),
+    "twin": dataclasses.replace(PRESETS["study_vit"], model="small_preact"),
+}
+# Presets of arXiv 2106.01548: plain, with SAM, augmented, with both; and of 2202.06709.
+PAPER = {
+    "ViT": ("vit", "vit_sam", "vit_aug", "vit_sam_aug"),
+    "Mixer": ("mixer_vanilla", "mixer_sam", "mixer_aug", "mixer_sam_aug"),
+    "ResNet": ("resnet", "resnet_sam"),
+    **dict.fromkeys(("ablation", "AlterNet", "twin"), ("alternet_cifar100",)),
+}
+PAPER_MODELS = {  # of presets for several models
+    "ablation": "ViTTi4CIFAR",
+    "AlterNet": "AlterNet50CIFAR100",
+    "twin": "PreActResNet50CIFAR",
+}
+AUGMENTED = {"augment": "shift", "mixup": 0.5}  # of small models
+RHO = 0.1  # of small models
+SAVE_MINUTES = 0.5
+CURVED_IMAGES = 500  # training images for second derivatives
+UNTIMED, TIMED = 2, 3  # steps
+
+
+def of(
+    settings: Settings,
+    family: str,
+    /,
+    sam: bool = False,
+    augmented: bool = False,
+    **changes,
+) -> pretrain.Config:
+    """Returns the settings of a training, but for the seed.
+
+    Args:
+        settings: Settings of the experiment.
+        family: Key of `SMALL`.
+        sam: Whether it is with SAM.
+        augmented: Whether images are changed at random, and mixed.
+        changes: Other settings of `pretrain.Config`.
+    """
+    if settings.full:
+        config = PRESETS[PAPER[family][sam + 2 * augmented]]
+        given = {"model": PAPER_MODELS.get(family, config.model)}
+        given |= {"steps": settings.steps, "epochs": None} if settings.steps else {}
+    else:
+        config = dataclasses.replace(SMALL[family], rho=RHO if sam else 0.0)
+        steps = settings.steps or DEFAULTS["steps"]
+        given = {"steps": steps, "epochs": None, "save_minutes": SAVE_MINUTES}
+        given |= {"dataset": DEFAULTS["dataset"], **(AUGMENTED if augmented else {})}
+    if settings.dataset or settings.data:
+        given |= {"dataset": settings.dataset or "", "data": settings.data}
+    return dataclasses.replace(config, **{**given, **changes})
+
+
+def pairs(settings: Settings, *models: str) -> dict[str, pretrain.Config]:
+    """Returns {label: training} of models without SAM and with it, "ViT-SAM"."""
+    return {
+        f"{model}{end}": of(settings, model, sam)
+        for model in models
+        for end, sam in (("", False), ("-SAM", True))
+    }
+
+
+def name_of(config: pretrain.Config) -> str:
+    """Returns the name of the folder of a training: the model and a hash."""
+    facts = dataclasses.asdict(config)
+    facts = {key: facts[key] for key in sorted(facts.keys() - set(NOT_TRAINING))}
+    text = json.dumps([facts, keras.backend.backend()])
+    return f"{config.model}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def train(config: pretrain.Config) -> dict:
+    """Trains, or continues, and returns what others need of the result."""
+    keras.utils.clear_session()
+    found = pretrain.pretrain(config)
+    return {"accuracy": found["accuracy"], "history": found["history"]}
+
+
+def seconds_per_step(config: pretrain.Config) -> tuple[float, int]:
+    """Returns the time of a step on this device, and the number of steps."""
+    keras.utils.clear_session()
+    dataset = training_data.find_data(config, ONE)
+    model = pretrain.build(config, dataset.class_names)
+    epochs = None if config.steps else config.epochs
+    chosen = dataclasses.replace(config, rho=pretrain.radius(config), epochs=epochs)
+    *_, stage = stages.of(chosen, dataset, model)
+    trainer = pretrain.compiled(ONE, stage, model)
+    batches = stage.batches(ONE, dataset, training_data.fit_options(chosen, model))
+    fit = functools.partial(trainer.fit, shuffle=False, verbose=0)
+    fit(batches.with_epochs_of(UNTIMED))
+    begin = time.perf_counter()
+    fit(batches.with_epochs_of(TIMED))
+    return (time.perf_counter() - begin) / TIMED, stage.steps
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """What is measured: a trained model, or a label alone.
+
+    Attributes:
+        label: Its name in the experiment.
+        seed: Seed of the training, or of what is random.
+        settings: Settings of the experiment.
+        config: Settings of its training, with the folder in `out`; None if there is
+            no training.
+        result: Result of `train`.
+    """
+
+    label: str
+    seed: int
+    settings: Settings
+    config: pretrain.Config | None
+    result: dict
+
+    @functools.cached_property
+    def model(self) -> keras.Model:
+        """The trained model."""
+        return kerasvit.from_pretrained(Path(self.config.out) / "model")
+
+    @functools.cached_property
+    def fresh(self) -> keras.Model:
+        """The model before its training, with weights of the same seed."""
+        keras.utils.set_random_seed(self.seed)
+        return pretrain.build(self.config, self.dataset.class_names)
+
+    @functools.cached_property
+    def dataset(self):
+        """`kerasvit.data.LabelledImages`, with the share of the training."""
+        return training_data.find_data(self.config, ONE)
+
+    def images(self, part: str, count: int = CURVED_IMAGES) -> tuple:
+        """Returns images as the model takes them, and their classes.
+
+        They are the same for all seeds and models with the same images.
+
+        Args:
+            part: "train", "validation" or "test".
+            count: Number of images that are drawn, at most.
+        """
+        found = getattr(self.dataset, part)
+        found = getattr(found, "images", found)
+        random = np.random.default_rng(0)
+        chosen = random.permutation(len(found))[:count]
+        options = training_data.batch_options(self.config, self.model)
+        options["batch_size"] = min(options["batch_size"], len(chosen))
+        batches = found.part(np.sort(chosen)).batches(**options)
+        return tuple(
+            map(np.concatenate, zip(*batches.as_numpy_iterator(), strict=True))
+        )
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether batches are to be normalised, because the model does not do it."""
+        return training_data.batch_options(self.config, self.model)["normalize"]
+
+    def loss(self) -> keras.losses.Loss:
+        """Returns the cross-entropy of logits."""
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -1,0 +1,189 @@
+"""`reproduce.py`: verdicts, shared trainings, pages, experiments with tiny models."""
+
+import dataclasses
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pretrain
+import pytest
+import reproduce
+from command import command_line
+from experiments import catalogue, laboratory, page, settings, trainings
+from experiments.experiment import AGREES, DISAGREES, UNDECIDED, Claim, Number, verdict
+from PIL import Image
+from scipy import stats
+
+import kerasvit
+from tests.once import long_elsewhere, on_last_backend
+
+FOLDER = Path(catalogue.__file__).parent
+TWIN = {"widths": [4, 8, 8], "stem_width": 4}
+SMALLEST = {
+    "small_vit": {"width": 8, "depth": 2, "num_heads": 2, "mlp_dim": 8},
+    "small_mixer": {"width": 8, "depth": 2, "tokens_mlp_dim": 4}
+    | {"channels_mlp_dim": 8},
+    "small_bit": {"width_factor": 0.125},
+    "small_ablation": {"width": 8, "depth": 2, "num_heads": 2, "mlp_dim": 8},
+    "small_alternet": {**TWIN, "num_heads": [1, 2, 2], "head_width": 4},
+    "small_preact": TWIN,
+}
+
+
+@pytest.fixture
+def tiny(images, monkeypatch, tmp_path, tmp_path_factory):
+    """Settings of experiments with the smallest models, one seed and 20 steps."""
+    monkeypatch.chdir(tmp_path)
+    for name, numbers in SMALLEST.items():
+        row = pretrain.SMALL[name]
+        numbers = {**row.numbers, **numbers, "image_size": 28}
+        tiny = kerasvit.Variant(name, row.builder, **numbers)
+        monkeypatch.setitem(pretrain.SMALL, name, tiny)
+    for name, config in trainings.SMALL.items():
+        small = dataclasses.replace(config, batch_size=10)
+        monkeypatch.setitem(trainings.SMALL, name, small)
+    images("cat", 20)
+    data = str(images("dog", 20))
+    return settings.Settings("chen2021-figure3", data=data, steps=20, seeds=1)
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("differences", "sign", "word"),
+    [
+        ((1.0, 1.2, 0.9), 1, AGREES),
+        ((1.0, 1.2, 0.9), -1, DISAGREES),
+        ((-1.0, -1.2, -0.9), -1, AGREES),
+        ((-1.0, 1.2, 0.9), 1, UNDECIDED),
+        ((1.0,), 1, UNDECIDED),
+        ((1.0, math.inf), 1, UNDECIDED),
+        ((0.0, 0.0), 1, UNDECIDED),
+        ((1.0, 1.0), 1, AGREES),
+    ],
+)
+def test_a_verdict_is_that_of_the_interval(differences, sign, word):
+    assert verdict(differences, sign).word == word
+
+
+@on_last_backend
+def test_the_interval_is_students():
+    values = np.random.default_rng(0).normal(size=5)
+    found = verdict(values, 1)
+    same = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((same.low, same.high))
+
+
+@on_last_backend
+@pytest.mark.parametrize(("value", "word"), [(9.4, AGREES), (9.6, DISAGREES)])
+def test_a_number_without_chance_has_a_tolerance(value, word):
+    number = Number("heads", 9, 0.5, "theorem 1", lambda seed: seed["K"]["heads"])
+    seeds = [{"K": {"heads": 9.0}}, {"K": {"heads": value}}]
+    assert number.judged(seeds)["word"] == word
+
+
+@on_last_backend
+def test_a_claim_shows_its_interval():
+    claim = Claim("gain", 1, "+5", lambda seed: seed["ViT"]["gain"])
+    found = claim.judged([{"ViT": {"gain": x}} for x in (1.0, 2.0, 3.0)])
+    assert (found["here"], found["word"]) == ("2 [-0.484, 4.48]", UNDECIDED)
+
+
+@on_last_backend
+def test_list_agrees_with_the_page():
+    table = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| ([\w-]+) \| (?!item)", table, re.M) == list(
+        catalogue.titles()
+    )
+    command = [sys.executable, str(FOLDER.parent / "reproduce.py"), "list"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == list(
+        catalogue.titles()
+    )
+
+
+@on_last_backend
+@pytest.mark.parametrize("name", catalogue.titles())
+def test_an_experiment_is_a_page(name):
+    path = FOLDER / f"{name.replace('-', '_')}.py"
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 150
+    experiment = catalogue.load(settings.Settings(name))
+    assert 1 <= len(experiment.claims) <= 4
+    paper = experiment.subjects(settings.Settings(name, full=True))
+    assert all(c is None or not c.model.startswith("small") for c in paper.values())
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["chen2021-table"], "Close: chen2021-table"),
+        (["chen2021-table1", "--yes"], "`yes` confirms --full"),
+        (["chen2021-table1", "--full", "--jobs", "2"], "takes the whole device"),
+        (["chen2021-table1", "--sizes", "R50"], "not an option of chen2021-table1"),
+        (["chen2021-table2", "--sizes", "R5"], "ResNet"),
+        (["chen2021-table1", "--data", "nowhere"], "there is no folder nowhere"),
+        (["chen2021-table1", "--seeds", "0"], "`seeds` must be at least 1"),
+    ],
+)
+def test_a_wrong_command_gets_a_sentence(options, message, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(command_line.BadInput, match=re.escape(message)):
+        reproduce.reproduce(reproduce.parse(options))
+
+
+@long_elsewhere
+@pytest.mark.parametrize("name", catalogue.titles())
+def test_each_experiment_runs_at_its_smallest(name, tiny, tmp_path_factory):
+    out = tmp_path_factory.getbasetemp() / f"experiments-{os.getpid()}"
+    found = reproduce.reproduce(dataclasses.replace(tiny, name=name, out=str(out)))
+    assert found["claims"]
+    with Image.open(out / "results" / f"{name}.png") as picture:
+        assert len(np.unique(np.asarray(picture))) > 10
+    text = (out / "results" / f"{name}.md").read_text(encoding="utf-8")
+    assert f"]({name}.png)" in text and "nan" not in text.lower()
+    assert f"[{name}]({name}.md)" in (out / "results" / "README.md").read_text()
+    json.loads((out / "results" / f"{name}.json").read_text())
+
+
+@on_last_backend
+def test_trainings_are_shared_and_never_repeated(tiny, monkeypatch):
+    reproduce.reproduce(tiny)
+    folders = sorted(Path(tiny.out, "trainings").iterdir())
+    monkeypatch.setattr(trainings.pretrain, "pretrain", None)
+    reproduce.reproduce(tiny)
+    other = dataclasses.replace(tiny, name="chen2021-figure2")
+    with pytest.raises(TypeError):  # the Mixer's training
+        reproduce.reproduce(other)
+    assert len(folders) == 2
+    vits = [name for name in map(str, folders) if "small_vit" in name]
+    tasks = laboratory.tasks_of(
+        catalogue.load(other),
+        catalogue.load(other).subjects(other),
+        other,
+        Path(other.out),
+    )
+    needed = {f"{other.out}/{name}" for name in tasks if name.startswith("trainings/")}
+    assert set(vits) < needed
+
+
+@on_last_backend
+def test_full_says_how_long_it_takes(tiny, monkeypatch, capsys):
+    monkeypatch.setattr(trainings, "seconds_per_step", lambda config: (0.5, 86_400))
+    full = dataclasses.replace(tiny, full=True, seeds=2)
+    assert reproduce.reproduce(full) is None
+    assert "All trainings: about 2 days" in capsys.readouterr().out
+    assert not Path(full.out).exists()
+
+
+@on_last_backend
+def test_the_command_of_a_page_repeats_it(tiny):
+    changed = dataclasses.replace(tiny, seeds=4, shares=(0.5, 1.0), out="elsewhere")
+    assert page.command(changed) == (
+        f"python recipes/reproduce.py chen2021-figure3 --data {tiny.data} --steps 20 "
+        "--seeds 4 --shares 0.5 1.0"
+    )
