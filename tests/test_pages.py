@@ -22,7 +22,7 @@ PAGES = [
 ]  # fmt: skip
 LINES = {
     **{"README.md": 120, "recipes/README.md": 150, ".github/CONTRIBUTING.md": 110},
-    "kerasvit/models/README.md": 280,  # one line a variant
+    "kerasvit/models/README.md": 300,  # one line a variant
 }
 TABLES = {"recipes/MEASURED.md", "recipes/PRESETS.md", "weights/STATUS.md"}
 OUTSIDE = {"md", "git", "json"}  # ends of kerasvit/….md and of addresses

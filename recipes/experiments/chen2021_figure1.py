@@ -4,7 +4,7 @@ import numpy as np
 
 from kerasvit import inspection
 
-from . import trainings
+from . import measures, trainings
 from .experiment import Claim, Column, Experiment
 
 PAPER = """
@@ -24,7 +24,7 @@ def subjects(settings) -> dict:
 
 
 def measure(subject) -> dict:
-    """Returns the loss on a plane of two directions, and its rise at half the reach."""
+    """Returns the loss on a plane of two directions, and its change half-way out."""
     x, y = subject.images("train", IMAGES)
     grid = np.linspace(-REACH, REACH, POINTS)
     found = inspection.landscape(
@@ -36,43 +36,39 @@ def measure(subject) -> dict:
     return {
         "loss": np.round(found.loss, 5).tolist(),
         "center": center,
-        "rise": float(found.loss[ring].mean()) - center,
+        "change": float(np.abs(found.loss[ring] - center).mean()),
     }
-
-
-def _log(seed, above, below):
-    return float(np.log10(seed[above]["rise"] / seed[below]["rise"]))
 
 
 CLAIMS = (
     Claim(
-        "log₁₀ of the rise of the loss: ViT − ResNet",
+        "log₁₀ of the change of the loss: ViT − ResNet",
         1,
         "figure 1: sharper",
-        lambda s: _log(s, "ViT", "ResNet"),
+        measures.log_ratio("change", "ViT", "ResNet"),
     ),
     Claim(
-        "log₁₀ of the rise of the loss: Mixer − ResNet",
+        "log₁₀ of the change of the loss: Mixer − ResNet",
         1,
         "figure 1: sharper",
-        lambda s: _log(s, "Mixer", "ResNet"),
+        measures.log_ratio("change", "Mixer", "ResNet"),
     ),
     Claim(
-        "log₁₀ of the rise of the loss: ViT-SAM − ViT",
+        "log₁₀ of the change of the loss: ViT-SAM − ViT",
         -1,
         "figure 1: smoother",
-        lambda s: _log(s, "ViT-SAM", "ViT"),
+        measures.log_ratio("change", "ViT-SAM", "ViT"),
     ),
     Claim(
-        "log₁₀ of the rise of the loss: Mixer-SAM − Mixer",
+        "log₁₀ of the change of the loss: Mixer-SAM − Mixer",
         -1,
         "figure 1: smoother",
-        lambda s: _log(s, "Mixer-SAM", "Mixer"),
+        measures.log_ratio("change", "Mixer-SAM", "Mixer"),
     ),
 )
 COLUMNS = (
     Column("training loss", lambda m: m["center"], 4),
-    Column(f"rise of the loss at {REACH / 2:g} of a direction", lambda m: m["rise"]),
+    Column(f"change of the loss at {REACH / 2:g} of it", lambda m: m["change"]),
 )
 
 

@@ -1,7 +1,5 @@
 """Table 1 of Chen et al. 2021, arXiv 2106.01548: SAM, curvature and accuracy."""
 
-import numpy as np
-
 from kerasvit import inspection
 
 from . import measures, trainings
@@ -42,29 +40,24 @@ def measure(subject) -> dict:
     }
 
 
-def _log_ratio(quantity, above, below):
-    """Returns a function of a seed: the logarithm of a ratio of two models."""
-    return lambda seed: float(np.log10(seed[above][quantity] / seed[below][quantity]))
-
-
 CLAIMS = (
     Claim(
         "log₁₀ λmax: ViT-SAM − ViT",
         -1,
         "log₁₀ (20.9 / 738.8) = −1.55",
-        _log_ratio("lambda_max", "ViT-SAM", "ViT"),
+        measures.log_ratio("lambda_max", "ViT-SAM", "ViT"),
     ),
     Claim(
         "log₁₀ λmax: Mixer − ResNet",
         1,
         "log₁₀ (1644.4 / 122.9) = 1.13",
-        _log_ratio("lambda_max", "Mixer", "ResNet"),
+        measures.log_ratio("lambda_max", "Mixer", "ResNet"),
     ),
     Claim(
         "log₁₀ κ: Mixer − ViT",
         1,
         "log₁₀ (14468.0 / 4205.3) = 0.54",
-        _log_ratio("kappa", "Mixer", "ViT"),
+        measures.log_ratio("kappa", "Mixer", "ViT"),
     ),
     Claim(
         "accuracy, points: Mixer-SAM − Mixer",
@@ -86,9 +79,7 @@ def draw(figure, results) -> None:
     """Plots a point per training and a line at the mean, of each model."""
     axes = figure.subplots(1, len(COLUMNS) - 1)
     for axis, column in zip(axes, COLUMNS[1:], strict=True):
-        measures.draw_points(axis, results, column)
-    for axis in axes[:2]:
-        axis.set_yscale("log")
+        measures.draw_points(axis, results, column, log="%" not in column.heading)
 
 
 EXPERIMENT = Experiment(

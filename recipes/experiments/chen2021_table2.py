@@ -36,7 +36,7 @@ SMALL = {  # {size: (model, settings of its training)}; the first three are the 
     "ResNet": ("ResNet", {}),
     "ViT/7": ("ViT", {}),
     "Mixer/7": ("Mixer", {}),
-    "ResNet-wide": ("ResNet", {"model_options": ("width_factor=0.75",)}),
+    "ResNet-deep": ("ResNet", {"model_options": ("depths=[2,1]",)}),
     "ViT/4": ("ViT", SMALLER_PATCHES),
     "Mixer/4": ("Mixer", SMALLER_PATCHES),
 }

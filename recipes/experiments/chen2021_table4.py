@@ -25,7 +25,7 @@ def subjects(settings) -> dict:
     """Returns the trainings of one seed: those of all images, then fewer."""
     return {
         f"{model}{end}, {share:g}": trainings.of(
-            settings, model, share=share, same_steps=True, **options
+            settings, model, share=share, same_steps=share < 1, **options
         )
         for share in sorted(settings.shares or SHARES, reverse=True)
         for model in ("ViT", "Mixer", "ResNet")

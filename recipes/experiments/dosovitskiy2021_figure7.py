@@ -97,9 +97,8 @@ def draw(figure, results) -> None:
     """Plots filters, similarities and distances of the first seed."""
     first = results["ViT"][0]
     above, below = figure.subfigures(2, 1, height_ratios=(1, 2))
-    for axis, picture in zip(
-        above.subplots(1, SHOWN), np.array(first["filters"]), strict=True
-    ):
+    pictures = np.array(first["filters"])
+    for axis, picture in zip(above.subplots(1, len(pictures)), pictures, strict=True):
         axis.imshow(picture, cmap="RdBu", vmin=-1, vmax=1)
         axis.set(xticks=(), yticks=())
     left, right = below.subplots(1, 2)

@@ -38,7 +38,8 @@ class Claim:
         """Returns the differences of the seeds, and the verdict on them."""
         differences = [self.difference(each) for each in seeds]
         found = verdict(differences, self.sign)
-        return {"text": self.text, "source": self.source, "values": differences} | {
+        values = [each if math.isfinite(each) else None for each in differences]
+        return {"text": self.text, "source": self.source, "values": values} | {
             "here": _with_interval(found),
             "word": found.word,
         }

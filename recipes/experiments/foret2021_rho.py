@@ -40,9 +40,7 @@ CLAIMS = (
         "log₁₀ λmax: rho 0.1 − rho 0",
         -1,
         "figure 3, right: smaller eigenvalues",
-        lambda s: float(
-            np.log10(s["rho 0.1"]["lambda_max"] / s["rho 0"]["lambda_max"])
-        ),
+        measures.log_ratio("lambda_max", "rho 0.1", "rho 0"),
     ),
     Claim(
         "test accuracy, points: rho 0.05 − rho 0",

@@ -1,5 +1,7 @@
 """Measures and pictures that several experiments have."""
 
+import math
+
 import numpy as np
 from scoring import corruptions, sets
 
@@ -46,25 +48,54 @@ def corrupted(subject, count: int = IMAGES) -> dict:
     return {"corrupted": float(np.mean(list(by_kind.values()))), "by_kind": by_kind}
 
 
-def kappa(model, x) -> float:
+def log_ratio(quantity: str, above: str, below: str):
+    """Returns a function of a seed: log₁₀ of the ratio of a quantity of two subjects.
+
+    It returns NaN where one of the numbers is not positive, or missing.
+    """
+
+    def difference(seed) -> float:
+        values = [seed[label][quantity] or 0.0 for label in (above, below)]
+        return math.log10(values[0] / values[1]) if min(values) > 0 else math.nan
+
+    return difference
+
+
+def kappa(model, x) -> float | None:
     """Returns the condition number of the tangent kernel of a model on 32 images.
+
+    None if it is infinite, because the smallest eigenvalue is 0 up to rounding.
 
     The new kernel of the head is random, because that of the models is zero at the
     start: then all gradients below it are zero.
     """
     found = inspection.ntk(model, x[:KERNEL_IMAGES], form="summed", head="random")
-    return float(found.condition_number)
+    value = float(found.condition_number)
+    return value if math.isfinite(value) else None
 
 
-def draw_points(axis, results: Results, column: Column) -> None:
-    """Plots a quantity: a point per training and a line at the mean, by model."""
+def draw_points(axis, results: Results, column: Column, log: bool = False) -> None:
+    """Plots a quantity: a point per training and a line at the mean, by model.
+
+    Args:
+        axis: Matplotlib axis.
+        results: {label: numbers of each seed}.
+        column: The quantity; what is missing is left out.
+        log: Whether the axis is logarithmic, if there are positive values.
+    """
+    everything = []
     for place, rows in enumerate(results.values()):
-        values = [column.value(row) for row in rows]
+        values = [v for row in rows if (v := column.value(row)) is not None]
+        if not values:
+            continue
+        everything += values
         color = COLORS[place % len(COLORS)]
         axis.scatter([place] * len(values), values, color=color, s=18, zorder=2)
         axis.hlines(np.mean(values), place - 0.3, place + 0.3, color=color)
     axis.set_xticks(range(len(results)), results, rotation=45, ha="right")
     axis.set_title(column.heading, fontsize="medium")
+    if log and everything and min(everything) > 0:
+        axis.set_yscale("log")
     tidy(axis)
 
 
