@@ -29,6 +29,7 @@ def measure(subject) -> dict:
     masks = mean > low + OBJECT * (high - low)
     heat = next(reversed(maps.layers.values())).heat
     heads = inspection.segmentation_score(heat, masks)
+    shown = np.linspace(0, len(x) - 1, min(len(x), SHOWN)).astype(int)
     return {
         "overlap": float(inspection.segmentation_score(maps.heat, masks).mean()),
         "best_head": float(heads.mean(0).max()),
@@ -36,8 +37,8 @@ def measure(subject) -> dict:
             inspection.segmentation_score(np.ones_like(maps.heat), masks).mean()
         ),
         "accuracy": subject.result["accuracy"],
-        "images": np.round(mean[:SHOWN], 3).tolist(),
-        "heat": np.round(100 * maps.heat[:SHOWN], 3).tolist(),
+        "images": np.round(mean[shown], 3).tolist(),
+        "heat": np.round(100 * maps.heat[shown], 3).tolist(),
     }
 
 
