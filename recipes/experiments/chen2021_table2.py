@@ -2,8 +2,6 @@
 
 import time
 
-from kerasvit.arguments import one_of
-
 from . import measures, trainings
 from .experiment import Claim, Column, Experiment
 
@@ -31,14 +29,13 @@ With SAM, and in brackets the gain over plain training; images/s of a TPU core.
 | Mixer-B/16 | 59M | 1390 | 77.4 (+11.0) | 48.8 (+15.0) |
 | Mixer-B/8 | 64M | 466 | 79.0 (+10.4) | 48.9 (+16.9) |
 """
-SMALLER_PATCHES = {"model_options": ("patch_size=4",)}
 SMALL = {  # {size: (model, settings of its training)}; the first three are the default
     "ResNet": ("ResNet", {}),
     "ViT/7": ("ViT", {}),
     "Mixer/7": ("Mixer", {}),
     "ResNet-deep": ("ResNet", {"model_options": ("depths=[2,1]",)}),
-    "ViT/4": ("ViT", SMALLER_PATCHES),
-    "Mixer/4": ("Mixer", SMALLER_PATCHES),
+    "ViT/4": ("ViT", {"model_options": ("patch_size=4",)}),
+    "Mixer/4": ("Mixer", {"model_options": ("patch_size=4",)}),
 }
 FULL = {
     **{
@@ -58,9 +55,12 @@ ROUNDS, BATCH = 5, 100
 
 def subjects(settings) -> dict:
     """Returns the trainings of one seed: each size without SAM and with it."""
-    sizes = FULL if settings.full else SMALL
-    default = FULL_DEFAULT if settings.full else tuple(SMALL)[:3]
-    chosen = [one_of("sizes", each, tuple(sizes)) for each in settings.sizes or default]
+    sizes, default = (FULL, FULL_DEFAULT) if settings.full else (SMALL, [*SMALL][:3])
+    chosen = settings.sizes or default
+    if unknown := [each for each in chosen if each not in sizes]:
+        raise ValueError(
+            f"`sizes` must be of {', '.join(sizes)}. Received: {', '.join(unknown)}."
+        )
     return {
         f"{size}{end}": trainings.of(settings, sizes[size][0], sam, **sizes[size][1])
         for size in chosen
@@ -73,9 +73,9 @@ def measure(subject) -> dict:
     x, _ = subject.images("test", BATCH)
     times = []
     for _ in range(1 + ROUNDS):  # the first compiles
-        begin = time.perf_counter()
+        times.append(-time.perf_counter())
         subject.model.predict(x, len(x), verbose=0)
-        times.append(time.perf_counter() - begin)
+        times[-1] += time.perf_counter()
     return {
         "parameters": subject.model.count_params(),
         "images_per_second": len(x) / sorted(times[1:])[ROUNDS // 2],
@@ -87,7 +87,7 @@ def measure(subject) -> dict:
 def _gains(seed, model, quantity="accuracy"):
     """Returns the mean gain of SAM over the sizes of a model, in points."""
     sizes = [label for label in seed if f"{label}-SAM" in seed]
-    letter = {"ResNet": "R"}.get(model, model)
+    letter = "R" if model == "ResNet" else model
     gains = [
         100 * (seed[f"{size}-SAM"][quantity] - seed[size][quantity])
         for size in sizes
@@ -143,7 +143,7 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     columns=COLUMNS,
     draw=draw,
-    size=(10, 4.5),
+    size=(10, 4),
     options=("sizes",),
     notes=f"{measures.CORRUPTED} Images/s are those of `predict` in one thread of a "
     "processor that other processes use too. ",
