@@ -64,15 +64,19 @@ def test_groups_see_their_own_channels(size, strides, channels, filters, groups,
     expected = np.einsum("bhwijgc,ijcgf->bhwgf", seen, kernel.reshape(grouped))
     found = to_numpy(model(x))
     np.testing.assert_allclose(found, expected.reshape(found.shape), atol=1e-5)
-    upstream = rng.normal(size=found.shape).astype(dtype)
+    y = rng.normal(size=found.shape).astype(dtype)
+    # Not a linear loss: on TensorFlow the first kernel could change before its maps are
+    # computed, which the gradient would not need for it.
     model.compile(
-        keras.optimizers.SGD(1.0), lambda y, y_pred: keras.ops.sum(y * y_pred)
+        keras.optimizers.SGD(1.0),
+        lambda y, y_pred: keras.ops.sum(keras.ops.square(y_pred - y)) / 2,
     )
-    model.train_on_batch(x, upstream)
+    model.train_on_batch(x, y)
+    upstream = found - y
     upstream = upstream.reshape(expected.shape)
     change = np.einsum("bhwijgc,bhwgf->ijcgf", seen, upstream)
     found = (kernel - to_numpy(layer.kernel)).reshape(change.shape)
-    np.testing.assert_allclose(found, change, atol=1e-4)
+    np.testing.assert_allclose(found, change, rtol=1e-5, atol=1e-4)
 
 
 def test_contract_with_groups():
