@@ -11,7 +11,7 @@ from kerasvit.checkpoints import CheckpointError
 from kerasvit.quantization import settings_of
 from tests.contract import to_numpy
 from tests.models.tiny import TINY, tiny
-from tests.once import mainly_on_last, on_last_backend
+from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 X = np.random.default_rng(2).normal(size=(2, 16, 16, 3)).astype("float32")
 Y = np.array([0, 1])
@@ -77,7 +77,7 @@ OF_16_BITS += [(name, "int8") for name in TINY if name != "VisionTransformer"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "mode"), mainly_on_last(OF_16_BITS, everywhere=2))
+@pytest.mark.parametrize(("name", "mode"), mainly_on_last(OF_16_BITS))
 def test_layers_of_bfloat16(name, mode, tmp_path):
     model = quantized(name, mode, dtype="mixed_bfloat16")
     kerasvit.save_pretrained(model, tmp_path / "folder")
@@ -100,6 +100,7 @@ def test_a_loaded_model_is_quantised_as_a_fresh_one(tmp_path):
     np.testing.assert_array_equal(outputs(loaded), outputs(model))
 
 
+@long_elsewhere
 def test_a_file_of_a_reloaded_model_is_that_of_the_first(tmp_path):
     model = quantized()
     for i in range(2):

@@ -26,7 +26,7 @@ def trained_by(kind, model, jit=True, **options):
 
 
 @on_torch
-@pytest.mark.parametrize("kind", ["plain", "sam"])
+@pytest.mark.parametrize("kind", [pytest.param("plain", marks=pytest.mark.long), "sam"])
 def test_models_and_batches_are_freed(kind):
     import torch
 

@@ -652,6 +652,7 @@ def test_an_adapted_and_quantised_model_is_compiled():
     np.testing.assert_allclose(model.predict(x, verbose=0), expected, atol=1e-2)
 
 
+@pytest.mark.long
 def test_a_compiled_pass_keeps_no_masks_beside_outputs_of_relu():
     """A mask has half the bytes of an output; one layer's may be kept."""
     import torch

@@ -23,7 +23,7 @@ from segmenting.settings import Config as Segmented
 
 import kerasvit
 from kerasvit import data
-from tests.once import on_last_backend
+from tests.once import long_elsewhere, on_last_backend
 from tests.recipes.test_export import FORMAT, require
 
 pytestmark = pytest.mark.slow
@@ -82,6 +82,7 @@ def trained(tmp_path_factory, folder):
     return out
 
 
+@long_elsewhere
 def test_measured_means_are_in_the_model_and_its_card(trained, folder):
     model = kerasvit.from_pretrained(f"{trained}/model")
     transform = kerasvit.Preprocessing(16, crop=1.0, mean=[0.5] * BANDS)
@@ -157,7 +158,7 @@ def test_pretraining_and_a_stated_range(tmp_path):
 
 @on_last_backend
 def test_images_of_other_channels_are_refused_at_once(folder, trained, tmp_path):
-    with pytest.raises(BadInput, match=r"0\.tif.*--channels of the recipes"):
+    with pytest.raises(BadInput, match=r"0\.tif.*--channels of finetune"):
         finetune.finetune(config(folder))
     with pytest.raises(BadInput, match=r"0\.tif must have 12 channels.*20, 20, 13"):
         finetune.finetune(config(folder, channels=12))
@@ -189,6 +190,7 @@ def test_the_report_draws_bands(trained, folder):
     assert np.shape(numbers["embeddings"]["filters"])[1:] == (8, 8, 3)
 
 
+@long_elsewhere
 def test_an_export_takes_and_reads_the_bands(trained, folder):
     require(FORMAT)
     out = export.export(export.Config(trained, FORMAT, "out"))

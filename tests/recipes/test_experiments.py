@@ -136,7 +136,7 @@ def test_a_wrong_command_gets_a_sentence(options, message, monkeypatch, tmp_path
         reproduce.reproduce(reproduce.parse(options))
 
 
-QUICK = ("chen2021-figure3", "cordonnier2020", "dosovitskiy2021-figure7")
+QUICK = ("cordonnier2020", "dosovitskiy2021-figure7")
 
 
 @pytest.mark.parametrize(

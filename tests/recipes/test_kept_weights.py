@@ -171,6 +171,7 @@ def test_a_run_that_ended_before_its_result_was_written(falling, monkeypatch):
 
 
 @on_last_backend
+@pytest.mark.long
 def test_damaged_best_weights(falling):
     stopped(25, epochs=6, keep_best=True)
     Path("run/with_SAM/best_00001.npz").write_bytes(b"")

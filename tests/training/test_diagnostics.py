@@ -10,7 +10,7 @@ from keras import layers
 import kerasvit
 from kerasvit.training import GSAM, MSAM, SAM, LookSAM
 from kerasvit.training.ascent import BEYOND, FEWEST, Ascent, Means, advice
-from tests.once import on_last_backend
+from tests.once import long_elsewhere, on_last_backend
 from tests.tiny_vit import TinyViT, random_model
 from tests.trainers import COMPILED, EAGER, MODES, TRAINERS, batch, compiled, small
 
@@ -346,6 +346,7 @@ def head_warnings(trainer):
     return [each for each in found if "fit_head" in str(each.message)]
 
 
+@long_elsewhere
 def test_a_new_head_beside_loaded_weights_is_named_once(weights):
     def loaded():
         return TinyViT(weights, image_size=8, num_classes=4)

@@ -15,7 +15,7 @@ from keras import layers, ops
 
 import kerasvit
 from kerasvit.training import saved_state
-from tests.once import rest_long_elsewhere
+from tests.once import long_elsewhere, rest_long_elsewhere
 from tests.training.resumed import batches, compiled, network, samples
 
 pytestmark = pytest.mark.slow
@@ -189,6 +189,7 @@ def test_arrays_continue_from_the_end_of_an_epoch(tmp_path):
     assert_alike(resumed, straight)
 
 
+@long_elsewhere
 def test_a_finished_training_returns_at_once_and_larger_epochs_continue(tmp_path):
     straight = made("accumulated")
     longer = fit(straight, tmp_path / "straight", epochs=4)

@@ -126,6 +126,7 @@ def test_a_saved_trainer_leaves_compilation_to_the_backend_that_loads(
     assert loaded.jit_compile == trainer.jit_compile
 
 
+@long_elsewhere
 def test_weight_files_hold_the_optimizer(tmp_path):
     x, y = data()
     trainer = compiled(functional())
