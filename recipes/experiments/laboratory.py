@@ -67,10 +67,15 @@ def run(experiment: Experiment, settings: Settings) -> dict | None:
         work(measured, folder)
     results = {
         label: [
-            result_of(folder, measurement(label, seed, config, settings))
+            result_of(
+                folder,
+                measurement(
+                    label, seed, of_seed(subjects, label, seed, folder), settings
+                ),
+            )
             for seed in range(settings.seeds)
         ]
-        for label, config in subjects.items()
+        for label in subjects
     }
     found = page.write(experiment, settings, subjects, results, folder)
     console.print(found["page"], **PLAIN_TEXT)
@@ -97,9 +102,18 @@ def announce(subjects: dict, settings: Settings) -> None:
     )
 
 
-def of_seed(config, seed: int, folder: Path):
-    """Returns the settings of a training with its seed and its folder."""
+def of_seed(subjects: dict, label: str, seed: int, folder: Path):
+    """Returns the settings of a subject's training with its seed and its folder.
+
+    A `teacher` that is "@" and a label is the model of that subject.
+    """
+    config = subjects[label]
+    if config is None:
+        return None
     config = dataclasses.replace(config, seed=seed)
+    if config.teacher and (taught_by := config.teacher.removeprefix("@")) in subjects:
+        teacher = of_seed(subjects, taught_by, seed, folder).out
+        config = dataclasses.replace(config, teacher=f"{teacher}/model")
     out = folder / "trainings" / trainings.name_of(config)
     return dataclasses.replace(config, out=str(out))
 
@@ -121,21 +135,26 @@ def tasks_of(experiment, subjects, settings, folder) -> dict[str, Task]:
     """Returns {name: task} of all trainings and measurements, seed by seed."""
     found = {}
     for seed in range(settings.seeds):
-        for label, config in subjects.items():
-            name, needs = measurement(label, seed, config, settings), []
-            own = None
+        for label in subjects:
+            config, needs = of_seed(subjects, label, seed, folder), []
             if config is not None:
-                own = of_seed(config, seed, folder)
-                training = f"trainings/{Path(own.out).name}"
-                found[training] = Task(functools.partial(trainings.train, own))
-                needs = [training]
-            found[name] = Task(
-                functools.partial(
-                    _measure, experiment, label, seed, settings, own, folder, needs
-                ),
-                needs,
+                needs = [_task_of(config.out)]
+                teacher = folder / "trainings" in Path(config.teacher or "").parents
+                found[needs[0]] = Task(
+                    functools.partial(trainings.train, config),
+                    [_task_of(Path(config.teacher).parent)] if teacher else [],
+                )
+            work = functools.partial(
+                _measure, experiment, label, seed, settings, config, folder, needs
             )
+            name = measurement(label, seed, config, settings)
+            found[name] = Task(work, needs)
     return found
+
+
+def _task_of(training):
+    """Returns the name of the task of a training in a folder."""
+    return f"trainings/{Path(training).name}"
 
 
 def _measure(experiment, label, seed, settings, config, folder, needs):

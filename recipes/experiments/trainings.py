@@ -97,6 +97,8 @@ def name_of(config: pretrain.Config) -> str:
     """Returns the name of the folder of a training: the model and a hash."""
     facts = dataclasses.asdict(config)
     facts = {key: facts[key] for key in sorted(facts.keys() - set(NOT_TRAINING))}
+    if config.teacher:  # the name of its training, wherever it lies
+        facts["teacher"] = Path(config.teacher).parent.name
     text = json.dumps([facts, keras.backend.backend()])
     return f"{config.model}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 

@@ -1,0 +1,97 @@
+"""Tables 2 and 3 of Touvron et al. 2021, arXiv 2012.12877: a teacher for a ViT."""
+
+import dataclasses
+
+from pretrain import PRESETS
+
+from . import measures, trainings
+from .experiment import Claim, Column, Experiment
+
+PAPER = """
+ImageNet, %, of facebookresearch/deit; the teacher is RegNetY-16GF, with hard labels.
+
+| | DeiT-Ti | DeiT-S | DeiT-B |
+|---|---|---|---|
+| without teacher | 72.2 | 79.9 | 81.8 |
+| with it | 74.5 | 81.2 | 83.4 |
+
+A convolutional network is a better teacher than a Transformer (table 2), and its hard
+labels are better than its probabilities (table 3).
+"""
+TEACHERS = {"ResNet": "ResNet", "another ViT": "ablation"}
+STUDENTS = {  # {label: (teacher, kind of the labels)}
+    "ViT": None,
+    "ViT, hard": ("ResNet", "hard"),
+    "ViT, soft": ("ResNet", "soft"),
+    "ViT, taught by a ViT": ("another ViT", "hard"),
+}
+
+
+def subjects(settings) -> dict:
+    """Returns the trainings of one seed: the teachers, then the students."""
+    if settings.full:
+        plain, taught = PRESETS["deit"], PRESETS["deit_distilled"]
+        given = {"dataset": settings.dataset, "data": settings.data}
+        given = {name: value for name, value in given.items() if value}
+        return {
+            "ViT": dataclasses.replace(plain, **given),
+            "ViT, hard": dataclasses.replace(taught, **given),
+        }
+    found = {
+        label: trainings.of(settings, family) for label, family in TEACHERS.items()
+    }
+    for label, how in STUDENTS.items():
+        options = {"teacher": f"@{how[0]}", "distill": how[1]} if how else {}
+        found[label] = trainings.of(settings, "ViT", **options)
+    return found
+
+
+def _more(one, other):
+    """Returns a function of a seed: how much more accurate one is, in points."""
+
+    def difference(seed) -> float:
+        if not {one, other} <= seed.keys():
+            return float("nan")
+        return 100 * (seed[one]["accuracy"] - seed[other]["accuracy"])
+
+    return difference
+
+
+CLAIMS = (
+    Claim(
+        "accuracy, points: with hard labels of a ResNet − without teacher",
+        1,
+        "+2.3, +1.3 and +1.6",
+        _more("ViT, hard", "ViT"),
+    ),
+    Claim(
+        "accuracy, points: taught by a ResNet − by a ViT",
+        1,
+        "table 2: convolutional teachers are better",
+        _more("ViT, hard", "ViT, taught by a ViT"),
+    ),
+    Claim(
+        "accuracy, points: hard − soft labels",
+        1,
+        "table 3: hard labels are better",
+        _more("ViT, hard", "ViT, soft"),
+    ),
+)
+COLUMN = Column("test accuracy, %", lambda m: 100 * m["accuracy"], 1)
+
+
+def draw(figure, results) -> None:
+    """Plots a point per training and a line at the mean, of teachers and students."""
+    measures.draw_points(figure.subplots(), results, COLUMN)
+
+
+EXPERIMENT = Experiment(
+    paper=PAPER,
+    subjects=subjects,
+    measure=lambda subject: {"accuracy": subject.result["accuracy"]},
+    claims=CLAIMS,
+    columns=[COLUMN],
+    draw=draw,
+    size=(7, 4.5),
+    notes="The students have no token of their own for the teacher's labels. ",
+)
