@@ -5,7 +5,7 @@ import numpy as np
 from kerasvit import inspection, layers
 
 from . import measures, trainings
-from .experiment import Column
+from .experiment import Claim, Column, Experiment
 
 IMAGES = 200
 MODELS = {"ViT": "ablation", "AlterNet": "AlterNet", "ResNet": "twin"}
@@ -67,30 +67,65 @@ def _mean(values):
     return float(np.mean(values)) if len(values) else None
 
 
-def columns(quantity: str) -> list[Column]:
-    """Returns the columns of the table: changes by kind, and the accuracy."""
-    found = [
-        Column(f"change by {text}", lambda m, k=kind: m[f"{quantity}_change"][k], 3)
-        for kind, text in KINDS.items()
-    ]
-    return [*found, Column("accuracy, %", lambda m: 100 * m["accuracy"], 1)]
+def experiment(quantity: str, label: str, text: str, paper: str) -> Experiment:
+    """Returns the experiment about a quantity that attention lowers, in the paper.
+
+    Args:
+        quantity: "amplitude" or "variance".
+        label: Its name on the axis.
+        text: Its change, in the claims.
+        paper: The paper's claim.
+    """
+
+    def change(model, kind):
+        return lambda seed: seed[model][f"{quantity}_change"][kind]
+
+    attention, other = (change("AlterNet", kind) for kind in KINDS)
+    return Experiment(
+        paper=paper,
+        subjects=subjects,
+        measure=measure,
+        claims=(
+            Claim(
+                f"{text} by an attention of the ViT",
+                -1,
+                "it falls",
+                change("ViT", "attention"),
+            ),
+            Claim(
+                f"{text} by an MLP of the ViT", 1, "it rises", change("ViT", "other")
+            ),
+            Claim(
+                f"{text} by an attention of the AlterNet, less that by a convolution",
+                -1,
+                "section 4: AlterNet alternates both",
+                lambda seed: attention(seed) - other(seed),
+            ),
+        ),
+        columns=[
+            *(
+                Column(
+                    f"change by {of}", lambda m, k=kind: m[f"{quantity}_change"][k], 3
+                )
+                for kind, of in KINDS.items()
+            ),
+            Column("accuracy, %", lambda m: 100 * m["accuracy"], 1),
+        ],
+        draw=lambda figure, results: _draw(figure, results, quantity, label),
+        size=(10, 4),
+    )
 
 
-def draw(quantity: str, label: str):
-    """Returns a function that plots a quantity over the depth, attention shaded."""
-
-    def drawn(figure, results) -> None:
-        axes = figure.subplots(1, len(results))
-        for place, (axis, (name, rows)) in enumerate(
-            zip(axes, results.items(), strict=True)
-        ):
-            values = np.array([row[quantity] for row in rows])
-            x = np.arange(values.shape[1])
-            measures.draw_line(axis, x, values, name, place)
-            for i, kind in enumerate(rows[0]["kinds"]):
-                if kind == "attention":
-                    axis.axvspan(i, i + 1, color="gray", alpha=0.2, linewidth=0)
-            axis.set(title=name, xlabel="branch")
-        axes[0].set_ylabel(label)
-
-    return drawn
+def _draw(figure, results, quantity, label):
+    """Plots a quantity over the depth, attention shaded."""
+    axes = figure.subplots(1, len(results))
+    for place, (axis, (name, rows)) in enumerate(
+        zip(axes, results.items(), strict=True)
+    ):
+        values = np.array([row[quantity] for row in rows])
+        measures.draw_line(axis, np.arange(values.shape[1]), values, name, place)
+        for i, kind in enumerate(rows[0]["kinds"]):
+            if kind == "attention":
+                axis.axvspan(i, i + 1, color="gray", alpha=0.2, linewidth=0)
+        axis.set(title=name, xlabel="branch")
+    axes[0].set_ylabel(label)

@@ -1,7 +1,7 @@
 """Figure 4 of Park and Kim 2022, arXiv 2202.06709: Hessian spectra, ViT and ResNet."""
 
 from . import spectra, trainings
-from .experiment import Claim, Experiment
+from .experiment import Claim
 
 PAPER = """
 Early in training the loss of a ViT has many negative eigenvalues, that of a ResNet few:
@@ -48,13 +48,4 @@ CLAIMS = (
         _difference("ViT, few images", "ViT"),
     ),
 )
-EXPERIMENT = Experiment(
-    paper=PAPER,
-    subjects=subjects,
-    measure=spectra.measure,
-    claims=CLAIMS,
-    columns=spectra.COLUMNS,
-    draw=spectra.draw,
-    size=(10, 4.5),
-    notes=spectra.NOTES,
-)
+EXPERIMENT = spectra.experiment(PAPER, subjects, CLAIMS)

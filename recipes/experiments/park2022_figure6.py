@@ -1,7 +1,7 @@
 """Figure 6 of Park and Kim 2022, arXiv 2202.06709: class token against average."""
 
 from . import spectra, trainings
-from .experiment import Claim, Experiment
+from .experiment import Claim
 
 PAPER = """
 The average of the patches in place of the class token suppresses negative eigenvalues
@@ -38,13 +38,4 @@ CLAIMS = (
         lambda s: spectra.negative("average")(s) - spectra.negative("class token")(s),
     ),
 )
-EXPERIMENT = Experiment(
-    paper=PAPER,
-    subjects=subjects,
-    measure=spectra.measure,
-    claims=CLAIMS,
-    columns=spectra.COLUMNS,
-    draw=spectra.draw,
-    size=(10, 4.5),
-    notes=spectra.NOTES,
-)
+EXPERIMENT = spectra.experiment(PAPER, subjects, CLAIMS)

@@ -1,7 +1,7 @@
 """Figure 7 of Park and Kim 2022, arXiv 2202.06709: windows of attention."""
 
 from . import spectra, trainings
-from .experiment import Claim, Experiment
+from .experiment import Claim
 
 PAPER = """
 Of ViTs whose patches attend to windows of 3 × 3, 5 × 5 or all 8 × 8 patches of
@@ -41,14 +41,10 @@ CLAIMS = (
         lambda s: spectra.negative("3 × 3")(s) - spectra.negative("all")(s),
     ),
 )
-EXPERIMENT = Experiment(
-    paper=PAPER,
-    subjects=subjects,
-    measure=spectra.measure,
-    claims=CLAIMS,
-    columns=spectra.COLUMNS,
-    draw=spectra.draw,
-    size=(10, 4.5),
-    notes=spectra.NOTES + "The small model has 7 × 7 patches of 4 pixels. "
+EXPERIMENT = spectra.experiment(
+    PAPER,
+    subjects,
+    CLAIMS,
+    "The small model has 7 × 7 patches of 4 pixels. "
     "All windows have the same class token. ",
 )

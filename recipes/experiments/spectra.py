@@ -5,7 +5,7 @@ import numpy as np
 from kerasvit import inspection
 
 from . import measures
-from .experiment import Column
+from .experiment import Column, Experiment
 
 BATCHES, BATCH = 12, 16
 EIGENVALUES = 5
@@ -88,3 +88,17 @@ def draw(figure, results) -> None:
     right.set(xlabel="eigenvalue", ylabel="density", yscale="log")
     right.legend(frameon=False)
     measures.tidy(right)
+
+
+def experiment(paper: str, subjects, claims, notes: str = "") -> Experiment:
+    """Returns the experiment with these measures; arguments as for `Experiment`."""
+    return Experiment(
+        paper=paper,
+        subjects=subjects,
+        measure=measure,
+        claims=claims,
+        columns=COLUMNS,
+        draw=draw,
+        size=(10, 4.5),
+        notes=NOTES + notes,
+    )

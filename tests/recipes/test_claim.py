@@ -8,14 +8,13 @@ import numpy as np
 import pretrain
 import pytest
 from command import command_line
-from filelock import FileLock
 from PIL import Image
 from scipy import stats
 from training import stages
 
 import kerasvit
 from kerasvit import data
-from recipes.benchmarks.study import claim, runs, settings
+from recipes.benchmarks.study import claim, settings
 from tests.once import on_last_backend
 
 pytestmark = on_last_backend
@@ -245,29 +244,6 @@ def test_a_training_is_measured(study):
     assert found["accuracy"] == trained["accuracy"] and found["rho"] == 0
     assert len(trained["history"]) == 1 and np.isfinite(found["sharpness"])
     assert result["images"] == {"train": 12, "validation": 2, "test": 4}
-
-
-def test_a_task_is_done_once_and_after_those_that_it_needs(tmp_path):
-    order = []
-    names = {"c": ("a", "b"), "a": (), "b": ("a",)}
-    todo = {
-        name: runs.Task(lambda name=name: order.append(name) or {}, needs)
-        for name, needs in names.items()
-    }
-    runs.work(todo, tmp_path)
-    runs.work(todo, tmp_path)
-    assert order == ["a", "b", "c"]
-    assert runs.result_of(tmp_path, "a").keys() == {"seconds", "cpu_seconds"}
-
-
-def test_a_task_of_another_process_is_left_to_it(tmp_path, monkeypatch):
-    (tmp_path / "locks").mkdir()
-    lock, order = FileLock(tmp_path / "locks" / "a"), []
-    lock.acquire()
-    monkeypatch.setattr(runs.time, "sleep", lambda seconds: lock.release())
-    todo = {name: runs.Task(lambda n=name: order.append(n) or {}) for name in "ab"}
-    runs.work(todo, tmp_path)
-    assert order == ["b", "a"]
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ import pretrain
 import pytest
 import reproduce
 from command import command_line
-from experiments import catalogue, laboratory, page, settings, trainings
+from experiments import catalogue, laboratory, page, settings, tasks, trainings
 from experiments.experiment import AGREES, DISAGREES, UNDECIDED, Claim, Number, verdict
+from filelock import FileLock
 from PIL import Image
 from scipy import stats
 
@@ -159,6 +160,31 @@ def test_each_experiment_runs_at_its_smallest(name, tiny, tmp_path_factory):
 
 
 @on_last_backend
+def test_a_task_is_done_once_and_after_those_that_it_needs(tmp_path):
+    order = []
+    names = {"c": ("a", "b"), "a": (), "b": ("a",)}
+    todo = {
+        name: tasks.Task(lambda name=name: order.append(name) or {}, needs)
+        for name, needs in names.items()
+    }
+    tasks.work(todo, tmp_path)
+    tasks.work(todo, tmp_path)
+    assert order == ["a", "b", "c"]
+    assert tasks.result_of(tmp_path, "a").keys() == {"seconds", "cpu_seconds"}
+
+
+@on_last_backend
+def test_a_task_of_another_process_is_left_to_it(tmp_path, monkeypatch):
+    (tmp_path / "locks").mkdir()
+    lock, order = FileLock(tmp_path / "locks" / "a"), []
+    lock.acquire()
+    monkeypatch.setattr(tasks.time, "sleep", lambda seconds: lock.release())
+    todo = {name: tasks.Task(lambda n=name: order.append(n) or {}) for name in "ab"}
+    tasks.work(todo, tmp_path)
+    assert order == ["b", "a"]
+
+
+@on_last_backend
 def test_trainings_are_shared_and_never_repeated(tiny, monkeypatch):
     reproduce.reproduce(tiny)
     folders = sorted(Path(tiny.out, "trainings").iterdir())
@@ -169,13 +195,13 @@ def test_trainings_are_shared_and_never_repeated(tiny, monkeypatch):
         reproduce.reproduce(other)
     assert len(folders) == 2
     vits = [name for name in map(str, folders) if "small_vit" in name]
-    tasks = laboratory.tasks_of(
+    todo = laboratory.tasks_of(
         catalogue.load(other),
         catalogue.load(other).subjects(other),
         other,
         Path(other.out),
     )
-    needed = {f"{other.out}/{name}" for name in tasks if name.startswith("trainings/")}
+    needed = {f"{other.out}/{name}" for name in todo if name.startswith("trainings/")}
     assert set(vits) < needed
 
 

@@ -8,21 +8,16 @@ finished tasks are never repeated, and the same command does the remaining ones.
 again while it runs, it takes tasks that no other process does.
 """
 
-import contextlib
 import dataclasses
-import json
 import math
-import shutil
-import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import keras
 import numpy as np
 from command.command_line import BadInput, checking_input
 from devices.devices import ONE
-from filelock import FileLock, Timeout
+from experiments.tasks import Task, compilation_cache, result_of, work
 from training import run_folder, training_data
 from training.progress import console
 from training.run_folder import write_json
@@ -31,21 +26,7 @@ from training.settings import NOT_TRAINING
 import kerasvit
 from kerasvit.inspection import largest_eigenvalue
 
-WAIT = 0.5  # seconds until a process looks for tasks again
 PLAIN_TEXT = {"highlight": False, "soft_wrap": True}
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """A part of a study.
-
-    Args:
-        work: Does it and returns its results, which JSON can hold.
-        needs: Names of the tasks whose results `work` reads.
-    """
-
-    work: Callable[[], dict]
-    needs: Sequence[str] = ()
 
 
 def train(
@@ -91,50 +72,6 @@ def train(
             for total in ("seconds", "cpu_seconds")
         },
     }
-
-
-def work(tasks: dict[str, Task], folder: Path) -> None:
-    """Does all tasks, in their order, with other processes that do the same.
-
-    The results also hold `seconds` and `cpu_seconds` of the process that finished the
-    task; earlier ones that were killed are not counted.
-    """
-    locks = folder / "locks"
-    while any(result_of(folder, name) is None for name in tasks):
-        if not any(_done_now(tasks, name, folder, locks) for name in tasks):
-            time.sleep(WAIT)
-    shutil.rmtree(locks, ignore_errors=True)
-
-
-def result_of(folder: Path, name: str) -> dict | None:
-    """Returns the result of a task, or None if it is not finished."""
-    file = folder / name / "measured.json"
-    return json.loads(file.read_text()) if file.exists() else None
-
-
-def _done_now(tasks, name, folder, locks):
-    """Whether the task was free and is done now."""
-    task = tasks[name]
-    if result_of(folder, name) is not None:
-        return False
-    if any(result_of(folder, needed) is None for needed in task.needs):
-        return False
-    locks.mkdir(parents=True, exist_ok=True)
-    # The system releases the lock if the process is killed.
-    with contextlib.suppress(Timeout), FileLock(locks / name, blocking=False):
-        if result_of(folder, name) is not None:
-            return False
-        wall, cpu = time.perf_counter(), time.process_time()
-        found = task.work()
-        found["seconds"] = round(time.perf_counter() - wall, 2)
-        found["cpu_seconds"] = round(time.process_time() - cpu, 2)
-        (folder / name).mkdir(exist_ok=True)
-        write_json(folder / name / "measured.json", found)
-        done = sum(result_of(folder, each) is not None for each in tasks)
-        seconds = f"{found['seconds']:.0f} s, {found['cpu_seconds']:.0f} CPU s"
-        console.print(f"{done} of {len(tasks)}: {name}, {seconds}", **PLAIN_TEXT)
-        return True
-    return False
 
 
 def is_complete(result: dict) -> bool:
@@ -215,25 +152,3 @@ def measure(config, curved_images: int) -> dict:
 def mean_and_deviation(values) -> tuple[float, float]:
     """Returns mean and standard deviation of a sample, the latter 0 for one value."""
     return float(np.mean(values)), float(np.std(values, ddof=min(1, len(values) - 1)))
-
-
-@contextlib.contextmanager
-def compilation_cache():
-    """On JAX, compiles programs once for all seeds, with a cache in a folder."""
-    if keras.backend.backend() != "jax":
-        yield
-        return
-    import jax
-    from jax.experimental.compilation_cache.compilation_cache import reset_cache
-
-    def set_cache(path):
-        jax.config.update("jax_compilation_cache_dir", path)
-        reset_cache()  # JAX reads the path only once
-
-    before = jax.config.jax_compilation_cache_dir
-    with tempfile.TemporaryDirectory() as folder:
-        set_cache(folder)
-        try:
-            yield
-        finally:
-            set_cache(before)
