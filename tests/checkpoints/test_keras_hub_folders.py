@@ -180,6 +180,7 @@ def test_without_a_converter_the_default_is_said(caplog):
         ("keras_hub_vit", {"image_shape": [16, 16, 3]}, "24 patch rows"),
         ("keras_hub_dinov3", {"hidden_activation": "relu"}, "hidden_activation"),
         ("keras_hub_dinov3", {"use_value_bias": False}, "use_value_bias=False"),
+        ("keras_hub_dinov3", {"use_mask_token": False}, "without mask token"),
     ],
     ids=str,
 )

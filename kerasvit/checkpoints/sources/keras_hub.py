@@ -196,6 +196,16 @@ class KerasHubDINOv3(KerasHubSource):
             return "takes the place of masked patches in training only"
         return super().dropped(name, names)
 
+    def _check_tokens(self, shapes: Shapes, settings: Config) -> None:
+        """Raises for a backbone without mask token or registers, numbered otherwise."""
+        registers = f"{self.start}/vars/2" in shapes
+        if not (registers and settings.get("use_mask_token", True)):
+            raise CheckpointError(
+                "it is a DINOV3Backbone without mask token or without registers. "
+                "kerasvit opens those with both. Open it with keras-hub: "
+                "keras_hub.models.Backbone.from_preset(FOLDER)."
+            )
+
     def describe(self, shapes: Shapes, config: Config) -> Description:
         first = self.block.format(i=0)
         query, key = (
@@ -207,6 +217,7 @@ class KerasHubDINOv3(KerasHubSource):
         built["use_value_bias"] = query
         built["hidden_activation"] = "silu" if gated else "gelu"
         settings = self.settings(config, built)
+        self._check_tokens(shapes, settings)
         patches = f"{self.start}/patch_embeddings/projection/vars/0"
         *_, channels, width = shapes.of(patches, 4)
         patch = shapes.patch_size(patches, 0)
