@@ -176,9 +176,11 @@ class Checkpoint:
         """Returns the map from names to the paths of a model built with `kwargs`.
 
         Raises:
-            CheckpointError: The tensors do not belong to a model with these arguments.
+            CheckpointError: The tensors do not belong to a model with these arguments,
+                or the code base computes something else at this image size.
         """
         with self._path_in_errors():
+            self._source.check_size(kwargs, self.shapes)
             return self._source.key_map(kwargs, self.shapes)
 
 

@@ -252,6 +252,27 @@ def test_windows_that_transformers_shifts_differently_raise(size, fits, tmp_path
             Checkpoint(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("case", "size", "message"),
+    [
+        ("hf_swin", (12, 24), "Received: images of 12 × 24.*both sides longer than 12"),
+        ("hf_swin", (24, 36), None),
+        ("hf_swin", (12, 12), None),
+        ("torchvision_swin", (8, 32), "Received: images of 8 × 32.*at least 16"),
+        ("hf_data2vec", (64, 64), "both absolute and relative positions"),
+        ("hf_data2vec", (None, None), "both absolute and relative positions"),
+        ("hf_beit", (64, 32), None),
+    ],
+)
+def test_a_size_at_which_the_library_computes_something_else(case, size, message):
+    path = GOLDEN / case / "model.safetensors"
+    if message is None:
+        kerasvit.from_pretrained(path, image_size=size)
+        return
+    with pytest.raises(CheckpointError, match=message):
+        kerasvit.from_pretrained(path, image_size=size)
+
+
 @pytest.mark.parametrize("size", [16.0, "ab", [24], {"height": 24}])
 def test_an_invalid_size_is_a_value_error(size, tmp_path):
     copied("hf_swin", tmp_path, image_size=size)

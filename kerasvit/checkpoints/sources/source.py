@@ -56,6 +56,18 @@ class Source(Protocol):
         """
         ...
 
+    def check_size(self, kwargs: dict[str, Any], shapes: Shapes) -> None:
+        """Raises for an image size at which the code base computes something else.
+
+        Args:
+            kwargs: Arguments of the builder, for the size that was asked for.
+            shapes: Shapes in the file.
+
+        Raises:
+            CheckpointError: kerasvit computes other values than the code base there.
+        """
+        return
+
     def short_name(self, name: str) -> str:
         """Returns the name of a tensor without redundant prefixes."""
         return name

@@ -144,6 +144,14 @@ def position_tables(shapes: Shapes, pattern: str) -> list[tuple[int, ...]]:
     return [shapes.of(pattern.format(i), 2) for i in range(stages)]
 
 
+def longest_window(kwargs: dict[str, Any]) -> int:
+    """Returns the longest edge of a stage's windows in pixels of the image."""
+    given, stages = kwargs["window_size"], len(kwargs["depths"])
+    windows = [given] * stages if isinstance(given, int) else given
+    edges = (window * 2**i for i, window in enumerate(windows))
+    return kwargs["patch_size"] * max(edges)
+
+
 def _refuse_unlike(config: Config, numbers: dict[str, Any]) -> None:
     """Raises if kerasvit cannot build timm's model."""
     args = model_args(config)

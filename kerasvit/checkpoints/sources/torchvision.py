@@ -15,7 +15,7 @@ from ..description import Description, TokenGrid
 from ..key_map import CONVOLUTION, KeyMap, stacked, torch_dense, torch_norm
 from ..reader import CheckpointError
 from .source import MAX_STAGES, Source, count, names_of_classes, sized
-from .timm_swin import TimmSwin, merging, swin_block
+from .timm_swin import TimmSwin, longest_window, merging, swin_block
 from .timm_vit import TimmViT
 
 _PATCHES, _TABLE = "conv_proj.weight", "encoder.pos_embedding"
@@ -229,6 +229,17 @@ class TorchvisionSwin(TorchvisionSource):
                 "kernel": "bicubic",
             },
         )
+
+    def check_size(self, kwargs: dict[str, Any], shapes: Shapes) -> None:
+        height, width = kwargs["image_size"]
+        pixels = longest_window(kwargs)
+        if min(height, width) < pixels:
+            raise CheckpointError(
+                f"Received: images of {height} × {width}. torchvision fills maps that "
+                "are smaller than a window with zeros, which attention sees, and "
+                "kerasvit does not. It computes the same for images whose sides have "
+                f"at least {pixels} pixels."
+            )
 
     def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         rules: list[tuple] = []

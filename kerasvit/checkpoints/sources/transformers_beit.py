@@ -5,11 +5,12 @@ write them, and `BeitModel` and `Data2VecVisionModel` without the first part;
 transformers/models/beit/modeling_beit.py and data2vec/modeling_data2vec_vision.py.
 """
 
+import math
 import re
 from collections.abc import Set
 from typing import Any
 
-from kerasvit.arguments import Size
+from kerasvit.arguments import Size, whole_patches
 
 from ..config import Config, Shapes
 from ..description import Description
@@ -126,6 +127,19 @@ class TransformersBEiT(TransformersSource):
             ),
             architecture=config.text("model_type"),
         )
+
+    def check_size(self, kwargs: dict[str, Any], shapes: Shapes) -> None:
+        if kwargs["position_bias"] == "none" or TABLE not in shapes:
+            return
+        grid = whole_patches(kwargs["image_size"], kwargs["patch_size"])
+        trained = shapes.of(TABLE, 3)[1] - 1
+        if None in grid or math.prod(grid) != trained:
+            raise CheckpointError(
+                "The file has both absolute and relative positions, which transformers "
+                "resamples bicubically and bilinearly, and kerasvit by one method. "
+                f"Use its own image size, of {trained} patches. Received: image_size="
+                f"{kwargs['image_size']!r}."
+            )
 
     def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         behind = kwargs["pool"] == "average_then_norm"

@@ -12,7 +12,7 @@ from ..description import Description
 from ..key_map import KeyMap, torch_dense, torch_norm
 from ..reader import CheckpointError
 from .source import count, sized
-from .timm_swin import TimmSwin, merging, position_tables
+from .timm_swin import TimmSwin, longest_window, merging, position_tables
 from .transformers import (
     GELU,
     PATCHES,
@@ -72,7 +72,9 @@ class TransformersSwin(TransformersSource):
             "layer_norm_eps": 1e-5,
         }
         check(config, built)
-        _check_shifts(image_size, arguments["image_size"][0])
+        stated = {**numbers, **arguments, "image_size": image_size}
+        if image_size:
+            _check_shifts(stated, "config.json states images of")
         known = config.get("model_type") or "hidden_act" in config
         return Description(
             code_base=self.code_base,
@@ -85,6 +87,9 @@ class TransformersSwin(TransformersSource):
             assumptions=() if known else ("the exact GELU",),
             architecture=config.text("model_type"),
         )
+
+    def check_size(self, kwargs: dict[str, Any], shapes: Shapes) -> None:
+        _check_shifts(kwargs, "Received: images of")
 
     def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         ours = "stage_{i}_block_{j}/"
@@ -129,15 +134,17 @@ def _arguments(shapes: Shapes, tables: list[tuple[int, ...]]) -> dict[str, Any]:
     }
 
 
-def _check_shifts(size: tuple[int, int] | None, pixels: int) -> None:
-    """Raises for images whose last map is one window in one direction only.
+def _check_shifts(kwargs: dict[str, Any], whence: str) -> None:
+    """Raises for images of which a map is one window in one direction only.
 
     transformers does not shift windows on such maps; kerasvit shifts them along the
     longer side.
     """
-    if size and size[0] != size[1] and min(size) <= pixels:
+    height, width = kwargs["image_size"]
+    pixels = longest_window(kwargs)
+    if height != width and min(height, width) <= pixels:
         raise CheckpointError(
-            f"config.json states images of {size[0]} × {size[1]}. kerasvit computes "
-            "the same as transformers only for square images, and for images with "
-            f"both sides longer than {pixels}."
+            f"{whence} {height} × {width}. kerasvit computes the same as transformers "
+            "only for square images, and for images with both sides longer than "
+            f"{pixels}."
         )
