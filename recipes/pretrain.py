@@ -54,6 +54,9 @@ class Config(Common, Unlabelled):
         "small_alternet",
         "small_preact",
         "small_ablation",
+        "small_hybrid",
+        "small_pit",
+        "small_resnext",
     )  # defined in pretrain.py
     # Between DeiT, 1e-3 and then 5e-6 (README_deit.md), and Swin, 5e-4 and 2e-5
     # (swin_base_patch4_window12_384_finetune.yaml).
@@ -248,6 +251,41 @@ SMALL = {  # 28 px; the first three are for the study
         window=None,
         pool="token",
         norm="pre",
+    ),
+    "small_hybrid": kerasvit.Variant(
+        "small_hybrid",
+        kerasvit.HybridVisionTransformer,
+        image_size=28,
+        resnet_depths=[1],
+        width_factor=0.5,
+        patch_size=1,
+        width=64,
+        depth=2,
+        num_heads=4,
+        mlp_dim=128,
+    ),
+    "small_pit": kerasvit.Variant(
+        "small_pit",
+        kerasvit.PoolingVisionTransformer,
+        image_size=28,
+        patch_size=4,
+        stride=4,
+        width=32,
+        depths=[2, 2],
+        num_heads=[2, 4],
+        mlp_ratio=2.0,
+        distilled=False,
+    ),
+    "small_resnext": kerasvit.Variant(
+        "small_resnext",
+        kerasvit.ResNeXt,
+        image_size=28,
+        stem="cifar",
+        depths=[2, 2, 2],
+        width=40,
+        stem_width=12,
+        groups=4,
+        group_width=5,
     ),
 }
 

@@ -57,12 +57,20 @@ def rest_long_elsewhere(cases, everywhere=1):
     return _marked_after(everywhere, cases, long_elsewhere)
 
 
+def rest_long(cases, short=1):
+    """Parameters: the first run, the others with `--long`, wherever they run."""
+    return _marked_after(short, cases, pytest.mark.long)
+
+
 def _marked_after(count, cases, mark):
     cases = list(cases)
-    return cases[:count] + [
-        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=mark)
-        for case in cases[count:]
-    ]
+    return cases[:count] + [_marked(case, mark) for case in cases[count:]]
+
+
+def _marked(case, mark):
+    if hasattr(case, "marks"):  # of pytest.param
+        return pytest.param(*case.values, marks=[*case.marks, mark], id=case.id)
+    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=mark)
 
 
 def once(tmp_path_factory, name, work):

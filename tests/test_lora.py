@@ -13,7 +13,7 @@ from kerasvit.checkpoints import CheckpointError, write_tensors
 from kerasvit.checkpoints.reader import Reader
 from tests.contract import to_numpy
 from tests.models.tiny import TINY, tiny
-from tests.once import mainly_on_last, on_last_backend
+from tests.once import mainly_on_last, on_last_backend, rest_long
 
 X = np.random.default_rng(2).normal(size=(6, 16, 16, 3)).astype("float32")
 Y = np.array([0, 1, 2, 0, 1, 2])
@@ -54,7 +54,7 @@ def train(trainer, optimizer=None, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", mainly_on_last(FAMILIES))
+@pytest.mark.parametrize("name", rest_long(mainly_on_last(FAMILIES), 4))
 def test_adapters_of_every_family(name, tmp_path):
     base, model = tiny(name), tiny(name)
     fresh, trainable = list(arrays(base)), [v.path for v in base.trainable_weights]

@@ -11,7 +11,7 @@ from kerasvit.checkpoints import CheckpointError
 from kerasvit.quantization import settings_of
 from tests.contract import to_numpy
 from tests.models.tiny import TINY, tiny
-from tests.once import long_elsewhere, mainly_on_last, on_last_backend
+from tests.once import long_elsewhere, mainly_on_last, on_last_backend, rest_long
 
 X = np.random.default_rng(2).normal(size=(2, 16, 16, 3)).astype("float32")
 Y = np.array([0, 1])
@@ -36,7 +36,10 @@ def dense(model):
     }
 
 
-@pytest.mark.parametrize("name", mainly_on_last(TINY))
+FAMILIES = pytest.mark.parametrize("name", rest_long(mainly_on_last(TINY), 4))
+
+
+@FAMILIES
 def test_one_call_quantises_all_dense_layers_of_a_fresh_model(name):
     model = tiny(name)
     expected = outputs(model)
@@ -54,7 +57,7 @@ def test_a_fresh_model_has_built_all_of_its_layers(name):
     assert [layer.path for layer in model._flatten_layers() if not layer.built] == []
 
 
-@pytest.mark.parametrize("name", mainly_on_last(TINY))
+@FAMILIES
 def test_a_keras_file_keeps_the_quantised_model(name, tmp_path):
     model = quantized(name)
     model.save(tmp_path / "model.keras")
@@ -63,7 +66,7 @@ def test_a_keras_file_keeps_the_quantised_model(name, tmp_path):
     np.testing.assert_array_equal(outputs(loaded), outputs(model))
 
 
-@pytest.mark.parametrize("name", mainly_on_last(TINY))
+@FAMILIES
 def test_a_folder_keeps_the_quantised_model(name, tmp_path):
     model = quantized(name)
     kerasvit.save_pretrained(model, tmp_path)
@@ -77,7 +80,7 @@ OF_16_BITS += [(name, "int8") for name in TINY if name != "VisionTransformer"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "mode"), mainly_on_last(OF_16_BITS))
+@pytest.mark.parametrize(("name", "mode"), rest_long(mainly_on_last(OF_16_BITS), 4))
 def test_layers_of_bfloat16(name, mode, tmp_path):
     model = quantized(name, mode, dtype="mixed_bfloat16")
     kerasvit.save_pretrained(model, tmp_path / "folder")
@@ -261,7 +264,9 @@ def test_integers_are_not_trained(trainer):
 
 
 @on_last_backend
-@pytest.mark.parametrize("options", [{}, {"mode": "int4"}, {"filters": "dense_1"}])
+@pytest.mark.parametrize(
+    "options", rest_long([{"filters": "dense_1"}, {}, {"mode": "int4"}])
+)
 def test_a_quantised_mixer_keeps_its_image_size(options, tmp_path):
     model = tiny("MLPMixer")
     model.quantize(**{"mode": "int8", **options})

@@ -160,6 +160,10 @@ class Images(abc.ABC):
         """Returns the images with these numbers, in ascending order."""
 
     @abc.abstractmethod
+    def relabelled(self, table: np.ndarray) -> "Images":
+        """Returns the images with `table[label]` instead of their labels."""
+
+    @abc.abstractmethod
     def listed(self, rows: Rows = ALL) -> tf.data.Dataset:
         """Returns (item, label) of every image once, in order, or of some rows."""
 
@@ -256,6 +260,9 @@ class IndexedImages(Images):
         items, names = self.items, [self.names[i] for i in numbers]
         items = items[numbers] if self.is_array else [items[i] for i in numbers]
         return type(self)(items, self.labels[numbers], names, self.channels)
+
+    def relabelled(self, table: np.ndarray) -> "IndexedImages":
+        return type(self)(self.items, table[self.labels], self.names, self.channels)
 
     def fitted(
         self, model: Any, normalize: bool | None

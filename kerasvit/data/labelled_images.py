@@ -198,6 +198,48 @@ class LabelledImages:
         train = images.part(share_of(images, share, seed, self.class_names))
         return dataclasses.replace(self, train=TrainingImages(train), whole=len(images))
 
+    def of_classes(self, names: Sequence[str]) -> "LabelledImages":
+        """Returns the images of some classes, in all three parts.
+
+        Args:
+            names: Names of at least two classes; labels are their places here.
+
+        Raises:
+            ValueError: A class is unknown or given twice, or there is one only.
+        """
+        names = list(names)
+        if unknown := [name for name in names if name not in self.class_names]:
+            raise ArgumentError(
+                f"`classes`: there is no class {unknown[0]!r}. The classes: "
+                f"{', '.join(self.class_names[:20])}"
+                f"{', …' if len(self.class_names) > 20 else ''}.",
+                "classes",
+            )
+        if len(names) < 2 or len(set(names)) < len(names):
+            raise ArgumentError(
+                "`classes` must be two or more different names. Received: "
+                f"{', '.join(names) or 'none'}.",
+                "classes",
+            )
+        table = np.full(len(self.class_names), -1)
+        table[[self.class_names.index(name) for name in names]] = np.arange(len(names))
+
+        def chosen(images: Any) -> Any:
+            numbers = np.flatnonzero(table[images.labels] >= 0)
+            return images.part(numbers).relabelled(table)
+
+        train, validation = chosen(self.train.images), chosen(self.validation)
+        same = self.test is self.validation
+        test = validation if same else chosen(self.test)
+        return dataclasses.replace(
+            self,
+            train=TrainingImages(train),
+            validation=validation,
+            test=test,
+            class_names=names,
+            whole=None,
+        )
+
 
 @functools.cache
 def built_in(name: str, *, validation_share: float | None = None) -> LabelledImages:

@@ -62,6 +62,13 @@ class StreamedImages(Images):
         count = tf.data.experimental.assert_cardinality(len(numbers))
         return StreamedImages(stored.apply(count), self.decode)
 
+    def relabelled(self, table: np.ndarray) -> "StreamedImages":
+        """Returns the records with `table[label]` instead of their labels."""
+        labels = tf.constant(table)
+        stored = self.stored.map(lambda item, label: (item, labels[label]))
+        count = tf.data.experimental.assert_cardinality(len(self))
+        return StreamedImages(stored.apply(count), self.decode)
+
     def listed(self, rows: Rows = ALL) -> tf.data.Dataset:
         return self._of_rows(self.stored, 0, rows).apply(
             tf.data.experimental.assert_cardinality(rows.among(len(self)))

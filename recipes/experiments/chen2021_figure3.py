@@ -4,7 +4,7 @@ import numpy as np
 
 from kerasvit import inspection
 
-from . import trainings
+from . import measures, trainings
 from .experiment import Claim, Column, Experiment
 
 PAPER = """
@@ -13,20 +13,13 @@ the images, that of plain training does not. The paper shows pictures and no num
 """
 IMAGES = 200
 SHOWN = 6
-OBJECT = 0.5  # brightness between background and object, of 1
 
 
 def measure(subject) -> dict:
-    """Returns how well the hottest patches of the last layer cover the objects.
-
-    In miniature an object is what is brighter than half of the range of values, as for
-    digits on black.
-    """
+    """Returns how well the hottest patches of the last layer cover the objects."""
     x, _ = subject.images("test", IMAGES)
     maps = inspection.attention_maps(subject.model, x, keep_weights=False)
-    mean = x.mean(-1)
-    low, high = mean.min((1, 2), keepdims=True), mean.max((1, 2), keepdims=True)
-    masks = mean > low + OBJECT * (high - low)
+    masks = measures.objects(x)
     heat = next(reversed(maps.layers.values())).heat
     heads = inspection.segmentation_score(heat, masks)
     shown = np.linspace(0, len(x) - 1, min(len(x), SHOWN)).astype(int)
@@ -37,7 +30,7 @@ def measure(subject) -> dict:
             inspection.segmentation_score(np.ones_like(maps.heat), masks).mean()
         ),
         "accuracy": subject.result["accuracy"],
-        "images": np.round(mean[shown], 3).tolist(),
+        "images": np.round(x[shown].mean(-1), 3).tolist(),
         "heat": np.round(100 * maps.heat[shown], 3).tolist(),
     }
 
@@ -66,17 +59,12 @@ COLUMNS = (
 
 def draw(figure, results) -> None:
     """Plots images, and the attention of the last layer of the first seed."""
-    axes = figure.subplots(1 + len(results), SHOWN)
     first = next(iter(results.values()))[0]
     rows = {"image": (first["images"], "gray", None)} | {
         label: (found[0]["heat"], "viridis", _top(results))
         for label, found in results.items()
     }
-    for line, (label, (pictures, colors, top)) in zip(axes, rows.items(), strict=True):
-        line[0].set_ylabel(label)
-        for axis, picture in zip(line, pictures, strict=True):
-            axis.imshow(picture, cmap=colors, vmin=0 if top else None, vmax=top)
-            axis.set(xticks=(), yticks=())
+    measures.draw_rows(figure, rows)
 
 
 def _top(results):
@@ -92,6 +80,5 @@ EXPERIMENT = Experiment(
     columns=COLUMNS,
     draw=draw,
     size=(9, 5),
-    notes="The overlap is the intersection over union of the patches that hold 60 % of "
-    "the attention with the pixels of the digit. ",
+    notes=measures.OVERLAP,
 )

@@ -1,11 +1,16 @@
 """Measures and pictures that several experiments have."""
 
 import math
+import statistics
+import time
+from collections.abc import Callable
 
+import keras
 import numpy as np
 from scoring import corruptions, sets
 
 from kerasvit import inspection
+from kerasvit.fine_tuning import heads_of
 
 from .experiment import Column, Results
 
@@ -18,7 +23,13 @@ CORRUPTED = (
     f"{len(KINDS)} corruptions of ImageNet-C that exist for images of 28 pixels "
     f"({', '.join(kind.replace('_', ' ') for kind in KINDS)}), each in five severities."
 )
+OVERLAP = (
+    "The overlap is the intersection over union of the patches that hold 60 % of the "
+    "attention with the pixels of the object, which are brighter than half of the "
+    "range of the image. "
+)
 IMAGES = 200
+ROUNDS = 5  # of times that are measured
 KERNEL_IMAGES = 32
 # Colours of Okabe and Ito, which colour-blind readers can tell apart.
 MARKERS = "osD^vP*"
@@ -46,6 +57,34 @@ def corrupted(subject, count: int = IMAGES) -> dict:
         ]
         by_kind[kind] = float(np.mean(np.concatenate(outputs) == labels))
     return {"corrupted": float(np.mean(list(by_kind.values()))), "by_kind": by_kind}
+
+
+def images_per_second(predict: Callable, x: np.ndarray) -> float:
+    """Returns the images that a function predicts in a second: the median of five."""
+    times = []
+    for _ in range(1 + ROUNDS):  # the first compiles
+        times.append(-time.perf_counter())
+        predict(x)
+        times[-1] += time.perf_counter()
+    return len(x) / statistics.median(times[1:])
+
+
+def objects(x) -> np.ndarray:
+    """Returns where the object of each image is, booleans (images, height, width).
+
+    It is what is brighter than half of the range of values, as a digit on black.
+    """
+    mean = x.mean(-1)
+    low, high = mean.min((1, 2), keepdims=True), mean.max((1, 2), keepdims=True)
+    return mean > (low + high) / 2
+
+
+def features(subject, images) -> np.ndarray:
+    """Returns the input of the head for `Images`, (count, width)."""
+    x, _ = subject.prepared(images)
+    model = subject.model
+    before = keras.Model(model.inputs[0], heads_of(model)[0].input)
+    return before.predict(x, verbose=0)
 
 
 def log_ratio(quantity: str, above: str, below: str):
@@ -97,6 +136,16 @@ def draw_points(axis, results: Results, column: Column, log: bool = False) -> No
     if log and everything and min(everything) > 0:
         axis.set_yscale("log")
     tidy(axis)
+
+
+def draw_rows(figure, rows: dict) -> None:
+    """Shows pictures in rows, {label: (pictures, colours, end of the scale)}."""
+    lines = figure.subplots(len(rows), len(next(iter(rows.values()))[0]))
+    for line, (label, (pictures, colors, top)) in zip(lines, rows.items(), strict=True):
+        line[0].set_ylabel(label)
+        for axis, picture in zip(line, pictures, strict=True):
+            axis.imshow(picture, cmap=colors, vmin=0 if top else None, vmax=top)
+            axis.set(xticks=(), yticks=())
 
 
 def draw_line(axis, x, values, label: str, place: int) -> None:

@@ -78,16 +78,21 @@ def draw(figure, results) -> None:
     left, right = figure.subplots(1, 2)
     whole = {k: rows for k, rows in results.items() if not k.endswith("early")}
     measures.draw_points(left, whole, COLUMNS[0])
-    for place, label in enumerate(whole):
+    draw_eigenvalues(right, results, whole)
+
+
+def draw_eigenvalues(axis, results, labels) -> None:
+    """Plots the distribution of the eigenvalues of early trainings."""
+    for place, label in enumerate(labels):
         rows = results[f"{label}, early"]
         values = np.concatenate([row["values"] for row in rows])
         color = measures.COLORS[place % len(measures.COLORS)]
-        right.hist(values, bins=40, density=True, histtype="step", color=color)
-        right.plot([], [], color=color, label=label)
-    right.axvline(0, color="black", linewidth=0.8)
-    right.set(xlabel="eigenvalue", ylabel="density", yscale="log")
-    right.legend(frameon=False)
-    measures.tidy(right)
+        axis.hist(values, bins=40, density=True, histtype="step", color=color)
+        axis.plot([], [], color=color, label=label)
+    axis.axvline(0, color="black", linewidth=0.8)
+    axis.set(xlabel="eigenvalue", ylabel="density", yscale="log")
+    axis.legend(frameon=False)
+    measures.tidy(axis)
 
 
 def experiment(paper: str, subjects, claims, notes: str = "") -> Experiment:

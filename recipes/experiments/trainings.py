@@ -33,18 +33,28 @@ SMALL = {
     "ablation": dataclasses.replace(PRESETS["study_vit"], model="small_ablation"),
     "AlterNet": dataclasses.replace(PRESETS["study_vit"], model="small_alternet"),
     "twin": dataclasses.replace(PRESETS["study_vit"], model="small_preact"),
+    **{
+        name: dataclasses.replace(PRESETS["study_vit"], model=f"small_{name.lower()}")
+        for name in ("Hybrid", "PiT", "ResNeXt", "Swin")
+    },
 }
 # Presets of arXiv 2106.01548: plain, with SAM, augmented, with both; and of 2202.06709.
 PAPER = {
     "ViT": ("vit", "vit_sam", "vit_aug", "vit_sam_aug"),
     "Mixer": ("mixer_vanilla", "mixer_sam", "mixer_aug", "mixer_sam_aug"),
     "ResNet": ("resnet", "resnet_sam"),
-    **dict.fromkeys(("ablation", "AlterNet", "twin"), ("alternet_cifar100",)),
+    **dict.fromkeys(
+        ("ablation", "AlterNet", "twin", "PiT", "ResNeXt", "Swin"),
+        ("alternet_cifar100",),
+    ),
 }
 PAPER_MODELS = {  # of presets for several models
     "ablation": "ViTTi4CIFAR",
     "AlterNet": "AlterNet50CIFAR100",
     "twin": "PreActResNet50CIFAR",
+    "PiT": "PiTTiCIFAR",
+    "ResNeXt": "ResNeXt50CIFAR",
+    "Swin": "SwinTiCIFAR",
 }
 AUGMENTED = {"augment": "shift", "mixup": 0.5}  # of small models
 RHO = 0.1  # of small models
@@ -93,6 +103,22 @@ def pairs(settings: Settings, *models: str) -> dict[str, pretrain.Config]:
     }
 
 
+def halves(settings: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the classes to train on first, and the others, to learn from few images.
+
+    Raises:
+        ValueError: There are fewer than four classes.
+    """
+    dataset = settings.dataset or DEFAULTS["dataset"]
+    names = training_data.find(dataset, settings.data).class_names
+    if len(names) < 4:
+        raise ValueError(
+            f"{settings.name} trains on one half of the classes, and measures with the "
+            f"other: it needs four classes or more. Received: {', '.join(names)}."
+        )
+    return tuple(names[: len(names) // 2]), tuple(names[len(names) // 2 :])
+
+
 def name_of(config: pretrain.Config) -> str:
     """Returns the name of the folder of a training: the model and a hash."""
     facts = dataclasses.asdict(config)
@@ -107,7 +133,8 @@ def train(config: pretrain.Config) -> dict:
     """Trains, or continues, and returns what others need of the result."""
     keras.utils.clear_session()
     found = pretrain.pretrain(config)
-    return {"accuracy": found["accuracy"], "history": found["history"]}
+    # Without labels there is no accuracy.
+    return {"accuracy": found.get("accuracy"), "history": found["history"]}
 
 
 def seconds_per_step(config: pretrain.Config) -> tuple[float, int]:
@@ -175,11 +202,21 @@ class Subject:
         found = getattr(found, "images", found)
         random = np.random.default_rng(0)
         chosen = random.permutation(len(found))[:count]
+        return self.prepared(found.part(np.sort(chosen)))
+
+    def prepared(self, images) -> tuple:
+        """Returns `Images` as the model takes them, and their classes."""
         options = training_data.batch_options(self.config, self.model)
-        options["batch_size"] = min(options["batch_size"], len(chosen))
-        batches = found.part(np.sort(chosen)).batches(**options)
+        options["batch_size"] = min(options["batch_size"], len(images))
+        batches = images.batches(**options)
         return tuple(
             map(np.concatenate, zip(*batches.as_numpy_iterator(), strict=True))
+        )
+
+    def on(self, **changes) -> "Subject":
+        """Returns the same model on other images, by settings of the data."""
+        return dataclasses.replace(
+            self, config=dataclasses.replace(self.config, **changes)
         )
 
     @property

@@ -63,6 +63,7 @@ class Data:
     # of each class, for data without validation images; None: 0.1, or 0.02 of
     # tensorflow-datasets with test images
     validation_share: float | None = None
+    classes: tuple[str, ...] | None = None  # names of those that are used; None: all
     share: float = 1.0  # of the training images of each class, in (0, 1]
     share_seed: int = 0  # which images; a smaller share is part of a larger one
     same_steps: bool = False  # epochs and default steps are those of all images

@@ -1,6 +1,7 @@
 """Images of a training: finds them, checks them, and makes the batches of `fit`."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 from command import names
@@ -27,6 +28,7 @@ def find_data(config, devices: Devices, of_weights: int = 3) -> data.LabelledIma
     own = {
         "validation_share": config.validation_share,
         "channels": config.channels or of_weights,
+        "classes": config.classes,
     }
     if not config.data:
         with devices.first_goes_first():
@@ -50,6 +52,7 @@ def find(
     *,
     validation_share: float | None = None,
     channels: int = 3,
+    classes: Sequence[str] | None = None,
     shard: tuple[int, int] = (0, 1),
 ) -> data.LabelledImages:
     """Returns the images of a folder, or a built-in or tensorflow-datasets set.
@@ -59,6 +62,7 @@ def find(
         path: Folder of class folders, or a CSV, or None.
         share, seed: As for `LabelledImages.of_share`.
         validation_share, channels, shard: As for `kerasvit.data.from_folder`.
+        classes: As for `LabelledImages.of_classes`; None: all.
 
     Raises:
         ValueError: As for the functions of `kerasvit.data`; or a set without a path,
@@ -77,6 +81,8 @@ def find(
     else:
         names.check_dataset(dataset)  # it speaks of the option
         found = data.from_tfds(dataset, **own)
+    if classes:
+        found = found.of_classes(classes)
     return found.of_share(share, seed)
 
 

@@ -95,7 +95,7 @@ def graphs():
         ("vit", "sam"),
         pytest.param("half", "plain", marks=pytest.mark.long),
         pytest.param("bit", "plain", marks=pytest.mark.long),
-        ("keras", "sam"),
+        pytest.param("keras", "sam", marks=pytest.mark.long),
         pytest.param("vit", "looksam", marks=pytest.mark.long),
         pytest.param("bit", "sam", marks=pytest.mark.long),
     ],
@@ -113,6 +113,7 @@ def test_results_are_those_without_compilation(model, trainer, graphs):
         np.testing.assert_allclose(a, b, atol=3e-3 if model == "half" else 1e-4)
 
 
+@pytest.mark.long
 def test_random_layers_draw_the_same_masks_in_both_passes_of_sam(graphs):
     """At radius 0 both passes have the same masks, and so SAM's gradient is plain."""
 
@@ -223,6 +224,7 @@ def test_adamw_may_decay_nothing():
     assert losses[2] < losses[0]
 
 
+@pytest.mark.long
 def test_a_setting_with_many_values_is_compiled_each_time(graphs):
     class Scaled(keras.layers.Layer):
         factor = 0

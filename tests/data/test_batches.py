@@ -15,7 +15,7 @@ from kerasvit.data import (
 from kerasvit.data import (
     images as image_sets,
 )
-from tests.once import on_last_backend
+from tests.once import on_last_backend, rest_long
 
 pytestmark = [on_last_backend, pytest.mark.slow]  # all of it is tf.data
 RANDOM = np.random.default_rng(0)
@@ -37,7 +37,8 @@ def training(images, count, start=0, **options):
 
 @pytest.mark.parametrize("images", [INDEXED, STREAMED], ids=["indexed", "streamed"])
 @pytest.mark.parametrize(
-    "augmentation", ["none", "shift", "photo", "cifar_mixed", "deit", "resize_crop"]
+    "augmentation",
+    rest_long(["cifar_mixed", "photo", "none", "shift", "deit", "resize_crop"], 2),
 )
 def test_batches_depend_only_on_their_number(images, augmentation):
     options = {"augment": AUGMENTATIONS[augmentation], "classes": 10}

@@ -105,6 +105,46 @@ def test_a_dataset_of_tensorflow_datasets():
     assert kept.tolist() == np.floor(0.3 * counts + 0.5).astype(int).tolist()
 
 
+def test_the_images_of_some_classes():
+    whole = data.built_in("digits")
+    some = whole.of_classes(["7", "2"])
+    assert some.class_names == ["7", "2"]
+    for part in (some.train.images, some.validation, some.test):
+        assert set(part.labels) == {0, 1}
+    labels = whole.test.labels
+    assert np.array_equal(some.test.labels, (labels[np.isin(labels, (7, 2))] == 2) * 1)
+    assert names_of(some) < names_of(whole)
+
+
+def test_some_classes_of_a_stream_are_those_of_items():
+    labels = np.arange(60) % 3
+    stored = tf.data.Dataset.from_tensor_slices((np.arange(60), labels))
+    streamed = StreamedImages(stored, lambda item: item)
+    found = []
+    for images in (streamed, IndexedImages(np.arange(60), labels)):
+        train = TrainingImages(images)
+        whole = data.LabelledImages(train, images, images, ["a", "b", "c"])
+        some = whole.of_classes(["c", "a"])
+        assert some.test is some.validation and len(some.train) == 40
+        found.append(some.train.images)
+    pairs = [(int(i), int(label)) for i, label in found[0].listed()]
+    assert pairs[:3] == [(0, 1), (2, 0), (3, 1)]
+    assert pairs == list(zip(found[1].items, found[1].labels, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["0", "ten"], "no class 'ten'.*0, 1, 2"),
+        (["1"], "two or more different names. Received: 1"),
+        (["1", "1"], "Received: 1, 1"),
+    ],
+)
+def test_wrong_classes_are_named(names, message):
+    with pytest.raises(ValueError, match=message):
+        data.built_in("digits").of_classes(names)
+
+
 @pytest.mark.parametrize("count", [3, 7, 37, 999])
 def test_a_share_that_leaves_a_class_empty_names_it_and_the_smallest(count):
     images = IndexedImages(np.arange(count + 1000), [0] * 1000 + [1] * count)

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 import kerasvit
-from tests.once import long_elsewhere, on_last_backend
+from tests.once import long_elsewhere, on_last_backend, rest_long
 from tests.trained_vit import FOLDER, SIZE, TrainedViT, digits
 
 pytestmark = long_elsewhere
@@ -142,7 +142,7 @@ FINE_TUNING = {
 }
 
 
-@pytest.mark.parametrize("name", FINE_TUNING)
+@pytest.mark.parametrize("name", rest_long(FINE_TUNING, 2))
 def test_fine_tuning_exceeds_the_linear_classifier(name, data, linear):
     text, model = FINE_TUNING[name](), trained()
     epochs = re.search(r"epochs=(\d+)", text)
@@ -162,6 +162,7 @@ def test_suggested_settings_exceed_the_linear_classifier(data, linear):
 
 
 @on_last_backend
+@pytest.mark.long
 def test_the_suggested_rho_exceeds_the_linear_classifier(data, linear):
     model = trained()
     kerasvit.fit_head(model, data[0])
@@ -184,7 +185,7 @@ FROM_SCRATCH = {
 }
 
 
-@pytest.mark.parametrize("name", FROM_SCRATCH)
+@pytest.mark.parametrize("name", rest_long(FROM_SCRATCH))
 def test_fresh_weights_learn(name, data):
     teacher = trained()
     kerasvit.fit_head(teacher, data[0])

@@ -29,7 +29,7 @@ from recipes.benchmarks import (
     settings,
     timing,
 )
-from tests.once import long_elsewhere, on_last_backend
+from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT
 
 pytestmark = pytest.mark.slow
@@ -81,7 +81,7 @@ def test_forward_prints_every_library(config, capsys):
     assert found.about["products"].endswith("GFLOP/s")
 
 
-@long_elsewhere
+@pytest.mark.long
 def test_sam_prints_seconds_and_memory_of_every_method(config, capsys, monkeypatch):
     bytes_of = {}
 
@@ -248,6 +248,7 @@ def test_hessian_prints_products_and_memory(config, capsys, monkeypatch):
     assert copies == ["1.00"] * len(hessian_cost.PEAKS)
 
 
+@pytest.mark.long
 @on_last_backend
 def test_import_prints_the_additional_time(config, capsys, monkeypatch):
     ran = []
@@ -302,6 +303,7 @@ def test_a_cycle_begins_with_the_sam_step(config, monkeypatch):
         assert set(seen) == {name}
 
 
+@pytest.mark.long
 @on_last_backend
 def test_data_prints_images_a_second(config, capsys, monkeypatch, images):
     monkeypatch.setattr(input_pipeline, "IMAGES", 5)

@@ -33,6 +33,10 @@ SMALLEST = {
     "small_ablation": {"width": 8, "depth": 2, "num_heads": 2, "mlp_dim": 8},
     "small_alternet": {**TWIN, "num_heads": [1, 2, 2], "head_width": 4},
     "small_preact": TWIN,
+    "small_hybrid": {"width": 8, "depth": 1, "num_heads": 2, "mlp_dim": 8},
+    "small_pit": {"width": 8, "depths": [1, 1], "num_heads": [1, 2]},
+    "small_resnext": {"depths": [1], "width": 8, "groups": 2, "group_width": 2},
+    "small_swin": {"patch_size": 2, "width": 8, "depths": [1, 1], "num_heads": [1, 2]},
 }
 
 
@@ -46,10 +50,9 @@ def tiny(images, monkeypatch, tmp_path, tmp_path_factory):
         tiny = kerasvit.Variant(name, row.builder, **numbers)
         monkeypatch.setitem(pretrain.SMALL, name, tiny)
     for name, config in trainings.SMALL.items():
-        small = dataclasses.replace(config, batch_size=10)
+        small = dataclasses.replace(config, batch_size=5)
         monkeypatch.setitem(trainings.SMALL, name, small)
-    images("cat", 20)
-    data = str(images("dog", 20))
+    data = str([images(kind, 20) for kind in ("ant", "bat", "cat", "dog")][0])
     return settings.Settings("chen2021-figure3", data=data, steps=20, seeds=1)
 
 

@@ -158,6 +158,7 @@ def test_the_best_weights_are_kept_and_survive_kills(falling):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.long
 @on_last_backend
 def test_a_run_that_ended_before_its_result_was_written(falling, monkeypatch):
     options = {"epochs": 6, "patience": 1}
@@ -251,6 +252,7 @@ def test_a_pattern_that_freezes_nothing_or_all(pattern, message):
     assert not Path("run").exists()
 
 
+@pytest.mark.long
 @on_last_backend
 def test_a_frozen_training_continues():
     options = {"freeze": "block|embedding", "remat": True}

@@ -115,6 +115,7 @@ def test_the_learning_rate_is_that_of_the_update():
             assert float(parts.learning_rate) == float(plain.learning_rate)
 
 
+@pytest.mark.long
 @on_last_backend
 def test_a_training_continues_with_remat(monkeypatch):
     monkeypatch.setattr(pretrain, "make_optimizer", small_training.optimizer)

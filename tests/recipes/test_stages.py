@@ -102,7 +102,7 @@ def test_a_training_that_ends_in_each_stage_continues(settings):
     small_training.check_same("run", "again")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @on_last_backend
 def test_both_trainings_of_a_comparison_have_all_stages(settings):
     results = finetune.compare(settings())

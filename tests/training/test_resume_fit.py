@@ -15,7 +15,7 @@ from keras import layers, ops
 
 import kerasvit
 from kerasvit.training import saved_state
-from tests.once import long_elsewhere, rest_long_elsewhere
+from tests.once import long_elsewhere, rest_long, rest_long_elsewhere
 from tests.training.resumed import batches, compiled, network, samples
 
 pytestmark = pytest.mark.slow
@@ -130,7 +130,9 @@ def assert_same_history(history, expected):
         np.testing.assert_allclose(history.history[name], values, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", rest_long_elsewhere(TRAINERS, everywhere=2))
+@pytest.mark.parametrize(
+    "name", rest_long(rest_long_elsewhere(TRAINERS, everywhere=2), 4)
+)
 def test_an_interrupted_training_ends_alike(name, tmp_path):
     straight = made(name)
     history = fit(straight, tmp_path / "straight")

@@ -1,0 +1,108 @@
+"""Figure 12 of Park and Kim 2022, arXiv 2202.06709: AlterNet by the build-up rule."""
+
+from . import measures, spectra, trainings
+from .experiment import Claim, Column, Experiment
+
+PAPER = """
+In a pre-activation ResNet for CIFAR-100, convolutions at the end of a stage are
+replaced with attention one by one, from the last stage on, as long as the accuracy
+rises: that makes AlterNet. Attention in the first stage harms. AlterNet is more
+accurate than the ResNet on clean and on corrupted images, and early in training its
+Hessian has smaller and fewer negative eigenvalues.
+"""
+DEPTHS = {  # {label: units with attention of each stage}
+    "no attention": "[0,0,0]",
+    "last stage": "[0,0,1]",
+    "last two": "[0,1,1]",
+    "all stages": "[1,1,1]",
+}
+FULL = {  # the same of the four stages of AlterNet50CIFAR100
+    "no attention": "[0,0,0,0]",
+    "last stage": "[0,0,0,1]",
+    "last two": "[0,0,1,1]",
+    "all stages": "[1,1,1,1]",
+}
+ALTERNET = "last two"  # the model of the same name
+
+
+def subjects(settings) -> dict:
+    """Returns the trainings of one seed, and of two of them the early ones."""
+    found = {
+        label: trainings.of(
+            settings, "AlterNet", model_options=(f"attention_depths={depths}",)
+        )
+        for label, depths in (FULL if settings.full else DEPTHS).items()
+    }
+    early = spectra.early({key: found[key] for key in ("no attention", ALTERNET)})
+    return found | {k: v for k, v in early.items() if k.endswith("early")}
+
+
+def measure(subject) -> dict:
+    """Returns accuracies, clean and corrupted; of an early training eigenvalues."""
+    found = spectra.measure(subject)
+    if not subject.label.endswith("early"):
+        found |= measures.corrupted(subject)
+    return found
+
+
+def _more(quantity, one, other="no attention"):
+    """Returns a function of a seed: how much more accurate one is, in points."""
+    return lambda s: 100 * (s[one][quantity] - s[other][quantity])
+
+
+CLAIMS = (
+    Claim(
+        "test accuracy, points: AlterNet − ResNet",
+        1,
+        "figure 12b",
+        _more("accuracy", ALTERNET),
+    ),
+    Claim(
+        "accuracy on corrupted images, points: AlterNet − ResNet",
+        1,
+        "figure 12b",
+        _more("corrupted", ALTERNET),
+    ),
+    Claim(
+        "test accuracy, points: attention in all stages − in the last two",
+        -1,
+        "figure 12a: attention in the first stage harms",
+        _more("accuracy", "all stages", ALTERNET),
+    ),
+    Claim(
+        "negative eigenvalues, early, points: AlterNet − ResNet",
+        -1,
+        "figure 12c: fewer",
+        lambda s: spectra.negative(ALTERNET)(s) - spectra.negative("no attention")(s),
+    ),
+)
+COLUMNS = (
+    *spectra.COLUMNS,
+    Column(
+        "corrupted, %",
+        lambda m: 100 * m["corrupted"] if "corrupted" in m else None,
+        1,
+    ),
+)
+
+
+def draw(figure, results) -> None:
+    """Plots clean and corrupted accuracy by the number of stages, and eigenvalues."""
+    left, middle, right = figure.subplots(1, 3)
+    whole = {k: rows for k, rows in results.items() if not k.endswith("early")}
+    accuracy = Column("test accuracy, %", lambda m: 100 * m["accuracy"])
+    measures.draw_points(left, whole, accuracy)
+    measures.draw_points(middle, whole, COLUMNS[-1])
+    spectra.draw_eigenvalues(right, results, ("no attention", ALTERNET))
+
+
+EXPERIMENT = Experiment(
+    paper=PAPER,
+    subjects=subjects,
+    measure=measure,
+    claims=CLAIMS,
+    columns=COLUMNS,
+    draw=draw,
+    size=(12, 4.5),
+    notes=f"{measures.CORRUPTED} {spectra.NOTES}",
+)
