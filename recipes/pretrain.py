@@ -8,8 +8,8 @@
     python recipes/pretrain.py --help
 
 The first two commands download nothing. recipes/PRESETS.md has the published results of
-the papers' settings, which were not run here, and recipes/MEASURED.md those of a study
-of small models with and without SAM.
+the papers' settings, which were not run here, and recipes/experiments/results those of
+small models with and without SAM.
 """
 
 # ruff: noqa: E402
@@ -101,7 +101,7 @@ PRESETS = {
     "mnist": Config(),
     # Of the papers: see PRESETS.md.
     **{name: preset.configuration(Config) for name, preset in PRETRAIN.items()},
-    # Trained by benchmarks/study/ with this rho and with 0. No setting was tuned.
+    # Of reproduce.py's small models, with this rho and with 0. No setting was tuned.
     "study_vit": Config(epochs=30, rho=0.1),
     "study_mixer": Config(model="small_mixer", epochs=30, rho=0.1),
     "study_bit": Config(
@@ -189,7 +189,7 @@ TWIN = {
     "widths": [12, 24, 48],
     "stem_width": 12,
 }
-SMALL = {  # 28 px; the first three are for the study
+SMALL = {  # 28 px; for reproduce.py
     "small_vit": kerasvit.Variant(
         "small_vit",
         kerasvit.VisionTransformer,

@@ -105,7 +105,7 @@ def test_the_backend_is_that_of_keras(monkeypatch, tmp_path):
     [
         *(["recipes/finetune.py"], ["recipes/evaluate.py", "--help"]),
         *(["-m", "recipes.finetune"], ["-m", "recipes.benchmarks", "forward"]),
-        *(["-m", "recipes.benchmarks.study"], ["-m", "recipes.benchmarks.exports"]),
+        *(["recipes/reproduce.py", "list"], ["-m", "recipes.benchmarks.exports"]),
     ],
 )
 def test_the_packages_of_the_recipes(tmp_path, command):

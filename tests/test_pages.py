@@ -83,7 +83,7 @@ def test_a_page_is_short(path):
 def options_by_command():
     """{command: options that a page gives it}, of commands that have `--help`."""
     found = {}
-    command = r"(?:-m )?(?:recipes|weights)[\w./]*(?:(?<=study) [a-z]+)?"
+    command = r"(?:-m )?(?:recipes|weights)[\w./]*"
     pattern = rf"python3? ({command})((?: (?!#)[^`\n#|]*)?)"
     for path in PAGES:
         for command, rest in re.findall(pattern, page(path)):

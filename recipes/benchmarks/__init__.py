@@ -10,8 +10,6 @@
     python -m recipes.benchmarks hessian    # an eigenvalue of ViT-S/16 and PyHessian's
     python -m recipes.benchmarks results    # the saved results, as Markdown
 
-    python -m recipes.benchmarks.study      # effect of SAM on accuracy and sharpness
-    python -m recipes.benchmarks.study claim    # whether SAM helps with few images
     python -m recipes.benchmarks.exports    # the table of exports in MEASURED.md
 
 All implementations of a measurement run in turns in one process: a round times one step

@@ -11,7 +11,7 @@ PAPER = """
 Attention rollout from the class token to the pixels, of examples: the model attends to
 regions of the image that matter for its class. The paper shows pictures and no number.
 """
-IMAGES, SHOWN = 200, 6
+IMAGES = 200
 
 
 def measure(subject) -> dict:
@@ -20,16 +20,14 @@ def measure(subject) -> dict:
     heat = inspection.attention_maps(subject.model, x, keep_weights=False).rollout
     masks = measures.objects(x)
     uniform = np.ones_like(heat)
-    shown = np.linspace(0, len(x) - 1, min(len(x), SHOWN)).astype(int)
-    return {
+    found = {
         "on_object": _share(heat, masks),
         "of_pixels": _share(uniform, masks),
         "overlap": float(inspection.segmentation_score(heat, masks).mean()),
         "uniform": float(inspection.segmentation_score(uniform, masks).mean()),
         "accuracy": subject.result["accuracy"],
-        "images": np.round(x[shown].mean(-1), 3).tolist(),
-        "heat": np.round(100 * heat[shown], 3).tolist(),
     }
+    return found | measures.pictures(subject, x, heat)
 
 
 def _share(heat, masks):

@@ -28,7 +28,7 @@ OVERLAP = (
     "attention with the pixels of the object, which are brighter than half of the "
     "range of the image. "
 )
-IMAGES = 200
+IMAGES, SHOWN = 200, 6
 ROUNDS = 5  # of times that are measured
 KERNEL_IMAGES = 32
 # Colours of Okabe and Ito, which colour-blind readers can tell apart.
@@ -77,6 +77,17 @@ def objects(x) -> np.ndarray:
     mean = x.mean(-1)
     low, high = mean.min((1, 2), keepdims=True), mean.max((1, 2), keepdims=True)
     return mean > (low + high) / 2
+
+
+def pictures(subject, x, heat) -> dict:
+    """Returns a few images and their heat, of the first seed: {} for the others."""
+    if subject.seed:
+        return {}
+    shown = np.linspace(0, len(x) - 1, min(len(x), SHOWN)).astype(int)
+    return {
+        "images": np.round(x[shown].mean(-1), 2).tolist(),
+        "heat": np.round(100 * heat[shown], 2).tolist(),
+    }
 
 
 def features(subject, images) -> np.ndarray:

@@ -25,7 +25,7 @@ COMMANDS = {
     "pretrain.py": [RECIPES / "pretrain.py"],
     **{f"-m {name}": ["-m", f"recipes.{name}"] for name in SCRIPTS},
     "benchmarks": ["-m", "recipes.benchmarks"],
-    "benchmarks.study": ["-m", "recipes.benchmarks.study"],
+    "reproduce.py": [RECIPES / "reproduce.py"],
 }
 HEAVY = {"keras", "tensorflow", "jax", "torch", "kerasvit", "tensorflow_datasets"}
 
@@ -62,7 +62,8 @@ def run(script, arguments, **environment):
         ("finetune.py", "--image-size 100", "of its patches, 8. Received: 100"),
         ("finetune.py", "pets --weights no.npz", "there is no file or folder no.npz"),
         ("pretrain.py", "--rho=-1", "`rho` must be at least 0. Received: -1.0."),
-        ("benchmarks.study", "--data nowhere", "there is no folder nowhere"),
+        ("reproduce.py", "touvron2021 --data nowhere", "there is no folder nowhere"),
+        ("reproduce.py", "touvron2020", "no experiment 'touvron2020'. Close: touvron"),
         ("finetune.py", "--model vitb61", "there is no 'vitb61'. Close: ViTB16"),
         ("pretrain.py", "--model small_vitt", "no 'small_vitt'. Close: small_vit"),
         ("benchmarks", "train --model ViTs16", "no 'ViTs16'. Close: ViTS16"),
@@ -95,9 +96,10 @@ def test_the_header_of_a_table_is_read_before_the_slow_imports(tmp_path):
 
 
 @on_last_backend
-@pytest.mark.parametrize("script", ["finetune.py", "benchmarks.study"])
-def test_a_misspelt_data_set_is_found_before_the_slow_imports(script):
-    status, error, imported = run(script, ["--dataset", "cifra10"])
+@pytest.mark.parametrize("command", ["finetune.py", "reproduce.py touvron2021"])
+def test_a_misspelt_data_set_is_found_before_the_slow_imports(command):
+    script, *name = command.split()
+    status, error, imported = run(script, [*name, "--dataset", "cifra10"])
     assert status == 1 and not imported & (HEAVY - {"tensorflow_datasets"})
     assert error == (
         "Error: `dataset`: there is no 'cifra10'. Close: cifar10, cifar100, cifar10_n."
@@ -123,9 +125,10 @@ def test_a_dataset_with_only_a_prepared_folder(offline, version):
 
 
 @on_last_backend
-@pytest.mark.parametrize("script", ["finetune.py", "benchmarks.study", "benchmarks"])
+@pytest.mark.parametrize("script", ["finetune.py", "reproduce.py", "benchmarks"])
 def test_an_unknown_backend_gives_a_one_line_error(script):
-    arguments = ["train"] if script == "benchmarks" else []
+    first = {"benchmarks": ["train"], "reproduce.py": ["touvron2021"]}
+    arguments = first.get(script, [])
     status, error, imported = run(script, arguments, KERAS_BACKEND="tensorfow")
     assert status == 1 and not imported & HEAVY
     expected = "KERAS_BACKEND is 'tensorfow'. Expected one of tensorflow, jax, torch."

@@ -8,12 +8,10 @@ import pretrain
 import pytest
 import tensorflow_datasets
 from command.command_line import BadInput
-from training import optimizers, stages, training_data
+from training import optimizers, stages
 
 import kerasvit
-from kerasvit import data
 from kerasvit.hub.manifest import recipe
-from recipes.benchmarks.study import runs, small
 from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 pytestmark = pytest.mark.slow
@@ -258,50 +256,6 @@ def test_misspelled_preset():
         pretrain.parse(["vitsam"])
 
 
-@pytest.fixture
-def small_study(photos, monkeypatch):
-    presets = {
-        name: dataclasses.replace(preset, epochs=1, batch_size=8, rho=0.05)
-        for name, preset in pretrain.PRESETS.items()
-        if name.startswith("study")
-    }
-    monkeypatch.setattr(small, "PRESETS", presets)
-    return small.Study(data=photos, seeds=1, curved_images=8, out="study")
-
-
-@on_last_backend
-def test_study_measures_every_training_once(small_study, capsys, monkeypatch):
-    numbers = {"loss": 0.5, "sharpness": 2.0}  # see below
-    monkeypatch.setattr(small, "measure", lambda config, images: numbers)
-    configs = []
-
-    def train(config):
-        if len(configs) == 2:
-            raise KeyboardInterrupt
-        configs.append(config)
-        return pretrain.pretrain(config)
-
-    def rest(config):
-        configs.append(config)
-        return pretrain.pretrain(config)
-
-    monkeypatch.setattr(small, "pretrain", train)
-    with pytest.raises(KeyboardInterrupt):
-        small.run(small_study)
-    monkeypatch.setattr(small, "pretrain", rest)
-    result = small.run(small_study)
-    kinds = [(config.model, config.rho, config.seed) for config in configs]
-    names = "small_vit", "small_mixer", "small_bit"
-    assert kinds == [(name, rho, 0) for name in names for rho in (0.0, 0.05)]
-    assert [row["loss"] for row in result["rows"].values()] == [[0.5]] * 6
-    assert json.loads(Path("study/result.json").read_text()) == result
-    assert Path("study/study.png").stat().st_size > 10_000
-    printed = capsys.readouterr().out
-    for name in ("ViT without SAM", "Mixer with SAM", "BiT with SAM"):
-        assert name in printed
-    assert printed.count("0.5000 ± 0.0000") == printed.count("2.00 ± 0.00") == 6
-
-
 @on_last_backend
 def test_the_small_twins_differ_in_the_units_with_attention_only():
     names = "small_alternet", "small_preact"
@@ -311,25 +265,3 @@ def test_the_small_twins_differ_in_the_units_with_attention_only():
     )
     differing = {path.split("/")[0] for path, _ in alternet ^ preact}
     assert differing == {"stage_1_unit_1", "stage_2_unit_1"}
-
-
-@on_last_backend
-def test_measured_loss_is_that_of_the_training_images(photos):
-    settings = config(data=photos)
-    pretrain.pretrain(settings)
-    measured = runs.measure(settings, curved_images=8)
-    model = kerasvit.from_pretrained("run/model")
-    images = data.from_folder(photos).train.images
-    options = training_data.batch_options(settings, model)
-    whole = images.batches(**{**options, "batch_size": 14})
-    [(x, y)] = whole.as_numpy_iterator()
-    logits = model.predict(x, verbose=0)
-    logits = logits - logits.max(axis=1, keepdims=True)
-    right = logits[np.arange(14), y] - np.log(np.exp(logits).sum(axis=1))
-    assert measured["loss"] == pytest.approx(-right.mean(), rel=1e-4)
-    assert np.isfinite(measured["sharpness"])
-
-
-def test_deviation_is_that_of_a_sample():
-    assert small.mean_and_deviation([1.0, 3.0]) == pytest.approx((2, 2**0.5))
-    assert small.mean_and_deviation([5.0]) == (5, 0)
