@@ -205,7 +205,8 @@ class LabelledImages:
             names: Names of at least two classes; labels are their places here.
 
         Raises:
-            ValueError: A class is unknown or given twice, or there is one only.
+            ValueError: A class is unknown or given twice, or there is one only; a part
+                has no images of these classes; the set is a share of another.
         """
         names = list(names)
         if unknown := [name for name in names if name not in self.class_names]:
@@ -221,11 +222,19 @@ class LabelledImages:
                 f"{', '.join(names) or 'none'}.",
                 "classes",
             )
+        if self.whole is not None:
+            raise ValueError("Choose the classes first, and then the share.")
         table = np.full(len(self.class_names), -1)
         table[[self.class_names.index(name) for name in names]] = np.arange(len(names))
 
         def chosen(images: Any) -> Any:
             numbers = np.flatnonzero(table[images.labels] >= 0)
+            if not len(numbers):
+                raise ArgumentError(
+                    "`classes`: the training, validation or test images have none of "
+                    f"{', '.join(names)}.",
+                    "classes",
+                )
             return images.part(numbers).relabelled(table)
 
         train, validation = chosen(self.train.images), chosen(self.validation)
@@ -237,7 +246,6 @@ class LabelledImages:
             validation=validation,
             test=test,
             class_names=names,
-            whole=None,
         )
 
 

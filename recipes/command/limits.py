@@ -55,13 +55,8 @@ LIMITS = {  # {setting: (minimum, maximum)}
     "train_images": (2, math.inf),
     "few_shot": (1, math.inf),
     "shots": (1, math.inf),
-    "shares": (1e-12, 1),
-    "rhos": (1e-12, math.inf),
-    "sgd_rates": (1e-12, math.inf),
-    "adamw_rates": (1e-12, math.inf),
-    "threshold": (1e-12, math.inf),
     "seeds": (1, 100),
-    "curved_images": (1, math.inf),
+    "jobs": (1, 64),
     "seed": (0, 2**31 - 1),
 }
 

@@ -37,6 +37,8 @@ def table() -> str:
 def check(name: str) -> None:
     """Raises a `ValueError` for a name that no experiment has."""
     known = titles()
+    if name == "list":
+        raise ValueError("`list` takes no options.")
     if name not in known:
         near = difflib.get_close_matches(name, known) or known
         raise ValueError(

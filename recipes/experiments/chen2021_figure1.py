@@ -12,6 +12,7 @@ The landscapes of ViT-B/16 and Mixer-B/16 are much sharper than that of ResNet-1
 SAM smooths them. The paper draws the loss of ImageNet's training images along random
 directions, which are normalised by filter (Li et al. 2018, arXiv 1712.09913).
 """
+RESNET = {"model": "BiTR152x1"}  # with --full
 POINTS = 11  # along each direction
 REACH = 0.5  # of the largest multiple of the directions
 IMAGES = 200
@@ -19,7 +20,7 @@ IMAGES = 200
 
 def subjects(settings) -> dict:
     """Returns the trainings of one seed."""
-    resnet = {"ResNet": trainings.of(settings, "ResNet")}
+    resnet = {"ResNet": trainings.of(settings, "ResNet", full=RESNET)}
     return resnet | trainings.pairs(settings, "ViT", "Mixer")
 
 

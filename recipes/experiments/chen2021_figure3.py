@@ -29,7 +29,7 @@ def measure(subject) -> dict:
         ),
         "accuracy": subject.result["accuracy"],
     }
-    return found | measures.pictures(subject, x, maps.heat)
+    return found | measures.pictures(x, maps.heat)
 
 
 CLAIMS = (
@@ -71,7 +71,9 @@ def _top(results):
 
 EXPERIMENT = Experiment(
     paper=PAPER,
-    subjects=lambda settings: trainings.pairs(settings, "ViT"),
+    subjects=lambda settings: trainings.pairs(
+        settings, "ViT", full={"model": "ViTS16"}
+    ),
     measure=measure,
     claims=CLAIMS,
     columns=COLUMNS,

@@ -141,6 +141,6 @@ EXPERIMENT = Experiment(
     draw=draw,
     size=(10, 4),
     options=("sizes",),
-    notes=f"{measures.CORRUPTED} Images/s are those of `predict` in one thread of a "
-    "processor that other processes use too. ",
+    notes=f"{measures.CORRUPTED} Images/s are those of `predict`, in miniature in one "
+    "thread of a busy processor. ",
 )

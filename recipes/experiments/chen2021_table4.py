@@ -1,5 +1,7 @@
 """Table 4 of Chen et al. 2021, arXiv 2106.01548: fewer images, SAM, augmentation."""
 
+import math
+
 import numpy as np
 
 from . import measures, trainings
@@ -16,6 +18,7 @@ ImageNet top-1, %; all trainings have the number of steps of all images.
 | 1/10 | 54.6 | 57.1 | 32.8 | 46.1 | 38.5 | 45.7 | 21.0 | 43.5 | 43.0 | 51.0 |
 """
 SHARES = (1.0, 0.25)
+MODELS = {"ViT": {}, "Mixer": {}, "ResNet": {"model": "BiTR152x1"}}  # of --full
 KINDS = {"": {}, "-SAM": {"sam": True}, "-AUG": {"augmented": True}} | {
     "-SAM+AUG": {"sam": True, "augmented": True}
 }
@@ -24,11 +27,11 @@ KINDS = {"": {}, "-SAM": {"sam": True}, "-AUG": {"augmented": True}} | {
 def subjects(settings) -> dict:
     """Returns the trainings of one seed: those of all images, then fewer."""
     return {
-        f"{model}{end}, {share:g}": trainings.of(
-            settings, model, share=share, same_steps=share < 1, **options
+        f"{model}{end}, {share:.12g}": trainings.of(
+            settings, model, full=full, share=share, same_steps=share < 1, **options
         )
         for share in sorted(settings.shares or SHARES, reverse=True)
-        for model in ("ViT", "Mixer", "ResNet")
+        for model, full in MODELS.items()
         for end, options in KINDS.items()
         if model != "ResNet" or "AUG" not in end
     }
@@ -54,7 +57,7 @@ def _fewest(model, end="-SAM"):
 
 def _growth(seed):
     gains = _gain("Mixer", "-SAM", seed)
-    return gains[-1] - gains[0]
+    return gains[-1] - gains[0] if len(gains) > 1 else math.nan
 
 
 CLAIMS = (
@@ -88,7 +91,7 @@ CLAIMS = (
 def draw(figure, results) -> None:
     """Plots the accuracy over the share of the images, for each model."""
     axes = figure.subplots(1, 3, sharey=True)
-    for axis, model in zip(axes, ("ViT", "Mixer", "ResNet"), strict=True):
+    for axis, model in zip(axes, MODELS, strict=True):
         for place, end in enumerate(KINDS):
             name = f"{model}{end}, "
             found = {k: rows for k, rows in results.items() if k.startswith(name)}

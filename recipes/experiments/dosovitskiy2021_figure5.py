@@ -1,9 +1,6 @@
 """Figure 5 of Dosovitskiy et al. 2021, arXiv 2010.11929: accuracy against compute."""
 
-import dataclasses
-
 import numpy as np
-from pretrain import PRESETS
 from scoring import multiply_adds
 
 from . import measures, trainings
@@ -38,13 +35,9 @@ PASSES = 3  # multiply-adds of a training step over those of a prediction, as in
 
 def subjects(settings) -> dict:
     """Returns the trainings of one seed: every size of each family."""
-    given = {"dataset": settings.dataset, "data": settings.data}
-    given = {name: value for name, value in given.items() if value}
     if settings.full:
         return {
-            f"{family}, {model}": dataclasses.replace(
-                PRESETS[preset], model=model, **given
-            )
+            f"{family}, {model}": trainings.preset(settings, preset, model=model)
             for family, (preset, models) in FULL.items()
             for model in models
         }
@@ -60,10 +53,10 @@ def subjects(settings) -> dict:
 def measure(subject) -> dict:
     """Returns the accuracy, and the multiply-adds of an image and of the training."""
     each = multiply_adds.of(subject.model)
-    steps = subject.config.steps or subject.config.epochs * (
-        len(subject.dataset.train) // subject.config.batch_size
+    config = subject.config
+    images = (config.steps or 0) * config.batch_size or (
+        config.epochs * len(subject.dataset.train)
     )
-    images = steps * subject.config.batch_size
     return {
         "multiply_adds": each,
         "compute": PASSES * each * images,
@@ -82,7 +75,10 @@ def _points(rows, family):
 def _gaps(seed, one, other):
     """Returns accuracies at the same compute, interpolated: differences in points."""
     (x, y), (u, v) = _points(seed, one), _points(seed, other)
-    shared = np.linspace(max(x[0], u[0]), min(x[-1], u[-1]), 9)
+    ends = max(x[0], u[0]), min(x[-1], u[-1])
+    if ends[0] > ends[1]:
+        return np.full(9, np.nan)
+    shared = np.linspace(*ends, 9)
     return np.interp(shared, x, y) - np.interp(shared, u, v)
 
 

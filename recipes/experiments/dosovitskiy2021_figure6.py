@@ -27,7 +27,7 @@ def measure(subject) -> dict:
         "uniform": float(inspection.segmentation_score(uniform, masks).mean()),
         "accuracy": subject.result["accuracy"],
     }
-    return found | measures.pictures(subject, x, heat)
+    return found | measures.pictures(x, heat)
 
 
 def _share(heat, masks):
@@ -76,7 +76,7 @@ def draw(figure, results) -> None:
 
 EXPERIMENT = Experiment(
     paper=PAPER,
-    subjects=lambda settings: {"ViT": trainings.of(settings, "ablation")},
+    subjects=trainings.vit("ViTL16"),
     measure=measure,
     claims=CLAIMS,
     columns=COLUMNS,

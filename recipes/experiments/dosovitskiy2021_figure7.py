@@ -116,7 +116,7 @@ def draw(figure, results) -> None:
 
 EXPERIMENT = Experiment(
     paper=PAPER,
-    subjects=lambda settings: {"ViT": trainings.of(settings, "ablation")},
+    subjects=trainings.vit("ViTL32"),
     measure=measure,
     claims=CLAIMS,
     columns=COLUMNS,

@@ -13,6 +13,7 @@ import numpy as np
 
 AGREES, DISAGREES = "agrees", "disagrees"
 UNDECIDED = "cannot be told from so few"
+NOT_MEASURED = "not measured"
 Measured = dict[str, Any]  # numbers of one subject, as JSON has them
 OneSeed = dict[str, Measured]  # {label: numbers}
 Results = dict[str, list[Measured]]  # {label: numbers of each seed}
@@ -38,10 +39,13 @@ class Claim:
         """Returns the differences of the seeds, and the verdict on them."""
         differences = [self.difference(each) for each in seeds]
         found = verdict(differences, self.sign)
-        values = [each if math.isfinite(each) else None for each in differences]
-        return {"text": self.text, "source": self.source, "values": values} | {
-            "here": _with_interval(found),
-            "word": found.word,
+        missing = all(map(math.isnan, differences))
+        return {
+            "text": self.text,
+            "source": self.source,
+            "values": _finite(differences),
+            "here": "–" if missing else _with_interval(found),
+            "word": NOT_MEASURED if missing else found.word,
         }
 
 
@@ -66,11 +70,13 @@ class Number:
     def judged(self, seeds: list[OneSeed]) -> dict:
         """Returns the numbers of the seeds, and whether all are close enough."""
         values = [self.value(each) for each in seeds]
-        furthest = max(values, key=lambda value: abs(value - self.expected))
-        agrees = abs(furthest - self.expected) <= self.tolerance
-        source = f"{self.source}; tolerance {self.tolerance:g}"
-        return {"text": self.text, "source": source, "values": values} | {
-            "here": f"{furthest:.3g}",
+        apart = np.abs(np.asarray(values, "float64") - self.expected)
+        agrees = np.all(apart <= self.tolerance)  # False for NaN
+        return {
+            "text": self.text,
+            "source": f"{self.source}; tolerance {self.tolerance:g}",
+            "values": _finite(values),
+            "here": f"{values[int(np.argmax(apart))]:.3g}",  # NaN is the largest
             "word": AGREES if agrees else DISAGREES,
         }
 
@@ -105,6 +111,8 @@ class Experiment:
         size: Width and height of the figure in inches.
         options: Settings that only some experiments have, and this one does.
         notes: Sentences about what differs from the paper.
+        check: Function of the settings that raises a `ValueError` for images that
+            `measure` needs and that are not there; None: it needs no others.
     """
 
     paper: str
@@ -116,6 +124,12 @@ class Experiment:
     size: tuple[float, float] = (8, 4)
     options: Sequence[str] = ()
     notes: str = ""
+    check: Callable[..., None] | None = None
+
+
+def _finite(values):
+    """Returns numbers as JSON has them: None for those that are not finite."""
+    return [value if math.isfinite(value) else None for value in values]
 
 
 class Verdict(NamedTuple):

@@ -11,16 +11,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import keras
-from command import folder_lock
-from command.command_line import checking_input
+from command import command_line, folder_lock
+from command.command_line import BadInput, checking_input
+from devices import device_name
+from devices.devices import ONE
+from training import training_data
 from training.progress import console
 
 from . import page, trainings
 from .experiment import Experiment
 from .settings import Settings
-from .tasks import Task, compilation_cache, result_of, work
+from .tasks import PLAIN_TEXT, Task, compilation_cache, result_of, work
+from .trainings import TRAININGS
 
-PLAIN_TEXT = {"highlight": False, "soft_wrap": True}
 DAY = 86_400  # seconds
 # Settings that do not change what is measured.
 SHARED = ("name", "seeds", "jobs", "yes", "out", "sizes", "shares")
@@ -33,31 +36,88 @@ def run(experiment: Experiment, settings: Settings) -> dict | None:
         The content of the experiment's JSON file; None if --full lacks --yes.
 
     Raises:
-        BadInput: The input is wrong; raised before the training.
+        BadInput: The input is wrong; raised before the trainings where it can be
+            known.
     """
     folder = Path(settings.out).expanduser()
     with checking_input():
         subjects = experiment.subjects(settings)
+        check(experiment, subjects, settings, folder)
         if settings.full and not settings.yes:
             return announce(subjects, settings)
         measured = tasks_of(experiment, subjects, settings, folder)
     with folder_lock.explained_disk(folder), helpers(settings), compilation_cache():
         work(measured, folder)
-    results = {
-        label: [
-            result_of(
-                folder,
-                measurement(
-                    label, seed, of_seed(subjects, label, seed, folder), settings
-                ),
-            )
-            for seed in range(settings.seeds)
-        ]
-        for label in subjects
-    }
-    found = page.write(experiment, settings, subjects, results, folder)
+    found = page.write(
+        experiment,
+        settings,
+        subjects,
+        results_of(subjects, settings, folder),
+        folder,
+    )
     console.print(found["page"], **PLAIN_TEXT)
     return found
+
+
+def check(experiment: Experiment, subjects: dict, settings: Settings, folder: Path):
+    """Raises a `ValueError` for what would end the work, before it begins.
+
+    These are images that are not there or too few, in any of the trainings, and --full
+    on a processor.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"`out`: {folder} is a file. Give a folder.")
+    if settings.full and not settings.steps and not device_name.accelerator():
+        raise ValueError(
+            "`full`: this device is a processor, on which the paper's trainings would "
+            "take years. Use an accelerator, or try a few --steps."
+        )
+    if experiment.check:
+        experiment.check(settings)
+    checked = set()
+    for label, config in subjects.items():
+        data = config and (config.dataset, config.data, config.classes, config.share)
+        if config is None or data in checked:
+            continue
+        checked.add(data)
+        command_line.check(config)
+        images = len(training_data.find_data(config, ONE).train)
+        if images < config.batch_size:
+            raise ValueError(
+                f"{label} trains with batches of {config.batch_size:,} images, and has "
+                f"{images:,}. Give more images, or larger --shares."
+            )
+
+
+def results_of(subjects: dict, settings: Settings, folder: Path) -> dict:
+    """Returns {label: numbers of each seed} of finished measurements.
+
+    A seed with a training that diverged is left out.
+
+    Raises:
+        BadInput: No seed is left.
+    """
+    seeds = []
+    for seed in range(settings.seeds):
+        rows = {}
+        for label in subjects:
+            config = of_seed(subjects, label, seed, folder)
+            rows[label] = result_of(folder, measurement(label, seed, config, settings))
+        diverged = [label for label, row in rows.items() if row.get("diverged")]
+        for label in diverged:
+            console.print(
+                f"{label}, seed {seed}: the training diverged. The page leaves out "
+                "this seed.",
+                **PLAIN_TEXT,
+            )
+        if not diverged:
+            seeds.append(rows)
+    if not seeds:
+        raise BadInput(
+            "A training of each seed diverged: the loss became infinite or NaN. Give "
+            "other images, or more --seeds."
+        )
+    return {label: [rows[label] for rows in seeds] for label in subjects}
 
 
 def announce(subjects: dict, settings: Settings) -> None:
@@ -92,7 +152,7 @@ def of_seed(subjects: dict, label: str, seed: int, folder: Path):
     if config.teacher and (taught_by := config.teacher.removeprefix("@")) in subjects:
         teacher = of_seed(subjects, taught_by, seed, folder).out
         config = dataclasses.replace(config, teacher=f"{teacher}/model")
-    out = folder / "trainings" / trainings.name_of(config)
+    out = folder / TRAININGS / trainings.name_of(config)
     return dataclasses.replace(config, out=str(out))
 
 
@@ -117,7 +177,7 @@ def tasks_of(experiment, subjects, settings, folder) -> dict[str, Task]:
             config, needs = of_seed(subjects, label, seed, folder), []
             if config is not None:
                 needs = [_task_of(config.out)]
-                teacher = folder / "trainings" in Path(config.teacher or "").parents
+                teacher = folder / TRAININGS in Path(config.teacher or "").parents
                 found[needs[0]] = Task(
                     functools.partial(trainings.train, config),
                     [_task_of(Path(config.teacher).parent)] if teacher else [],
@@ -132,14 +192,18 @@ def tasks_of(experiment, subjects, settings, folder) -> dict[str, Task]:
 
 def _task_of(training):
     """Returns the name of the task of a training in a folder."""
-    return f"trainings/{Path(training).name}"
+    return f"{TRAININGS}/{Path(training).name}"
 
 
 def _measure(experiment, label, seed, settings, config, folder, needs):
     """Returns the numbers of a subject."""
     keras.utils.clear_session()
     result = result_of(folder, *needs) if needs else {}
-    return experiment.measure(trainings.Subject(label, seed, settings, config, result))
+    if result.get("diverged"):
+        return {"diverged": True}
+    subject = trainings.Subject(label, seed, settings, config, result)
+    with checking_input():
+        return experiment.measure(subject)
 
 
 @contextlib.contextmanager

@@ -88,4 +88,5 @@ EXPERIMENT = Experiment(
     columns=COLUMNS,
     draw=draw,
     size=(10, 4),
+    notes="With --full it is the ViT of arXiv 2106.01548, and not DeiT. ",
 )

@@ -19,8 +19,8 @@ KINDS = (  # of those that exist for images of 28 pixels
     *("contrast", "pixelate", "jpeg_compression"),
 )
 CORRUPTED = (
-    "“Corrupted” is the mean accuracy of 200 test images under "
-    f"{len(KINDS)} corruptions of ImageNet-C that exist for images of 28 pixels "
+    "“Corrupted” is the mean accuracy of at most 200 test images under those "
+    f"{len(KINDS)} of the corruptions of ImageNet-C that exist for small images "
     f"({', '.join(kind.replace('_', ' ') for kind in KINDS)}), each in five severities."
 )
 OVERLAP = (
@@ -76,13 +76,11 @@ def objects(x) -> np.ndarray:
     """
     mean = x.mean(-1)
     low, high = mean.min((1, 2), keepdims=True), mean.max((1, 2), keepdims=True)
-    return mean > (low + high) / 2
+    return (mean > (low + high) / 2) | (low == high)  # a uniform image is one object
 
 
-def pictures(subject, x, heat) -> dict:
-    """Returns a few images and their heat, of the first seed: {} for the others."""
-    if subject.seed:
-        return {}
+def pictures(x, heat) -> dict:
+    """Returns a few images and their heat."""
     shown = np.linspace(0, len(x) - 1, min(len(x), SHOWN)).astype(int)
     return {
         "images": np.round(x[shown].mean(-1), 2).tolist(),
@@ -101,12 +99,27 @@ def features(subject, images) -> np.ndarray:
 def log_ratio(quantity: str, above: str, below: str):
     """Returns a function of a seed: log₁₀ of the ratio of a quantity of two subjects.
 
-    It returns NaN where one of the numbers is not positive, or missing.
+    It returns NaN where one of the numbers is not positive, not finite, or missing.
     """
 
     def difference(seed) -> float:
         values = [seed[label][quantity] or 0.0 for label in (above, below)]
-        return math.log10(values[0] / values[1]) if min(values) > 0 else math.nan
+        known = all(0 < value < math.inf for value in values)
+        return math.log10(values[0] / values[1]) if known else math.nan
+
+    return difference
+
+
+def points(quantity: str, one: str, other: str):
+    """Returns a function of a seed: 100 × the difference of a share of two subjects.
+
+    It returns NaN if one of the subjects is not part of the experiment.
+    """
+
+    def difference(seed) -> float:
+        if not {one, other} <= seed.keys():
+            return math.nan
+        return 100 * (seed[one][quantity] - seed[other][quantity])
 
     return difference
 

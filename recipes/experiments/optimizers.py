@@ -106,7 +106,7 @@ CLAIMS = (
 )
 COLUMNS = (
     Column(f"steps until training loss < {THRESHOLD:g}", lambda m: m["steps"], 0),
-    Column("CPU seconds", lambda m: m["cpu_seconds_of_training"], 0),
+    Column("CPU seconds of the training", lambda m: m["cpu_seconds_of_training"], 0),
     Column("final training loss", lambda m: m["losses"][-1], 4),
     Column("validation accuracy, %", lambda m: 100 * m["val_accuracy"], 1),
     Column("test accuracy, %", lambda m: 100 * m["accuracy"], 1),
@@ -146,5 +146,5 @@ EXPERIMENT = Experiment(
     columns=COLUMNS,
     draw=draw,
     size=(10, 7),
-    notes="SAM has rho 0.1, and the optimizer that the paper has for the model. ",
+    notes="SAM has rho 0.1 and the paper's optimizer; steps are counted in tens. ",
 )

@@ -2,13 +2,13 @@
 
 import dataclasses
 import json
+import shlex
 import textwrap
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 
 import keras
-from devices import device_name
+from filelock import FileLock
 from training.curves import save_figure
 from training.run_folder import write_json
 
@@ -17,6 +17,14 @@ from .experiment import Experiment, Results, by_seed, cell
 from .settings import Settings
 
 COLUMNS = 100
+PICTURES = ("images", "heat")
+FULL = "-full"  # end of the names of such pages
+OF_NO_RESULT = ("name", "out", "yes", "jobs")
+INTERVAL = (
+    "In brackets is the 95 % interval of the mean over the seeds, by Student's t "
+    "distribution.",
+    "",
+)
 
 
 def write(
@@ -40,22 +48,31 @@ def write(
     """
     folder = folder / "results"
     folder.mkdir(parents=True, exist_ok=True)
+    name = settings.name + (FULL if settings.full else "")
+    measured = [row for rows in results.values() for row in rows]
     claims = [claim.judged(by_seed(results)) for claim in experiment.claims]
     found = {
         "title": catalogue.titles()[settings.name],
-        "date": date.today().isoformat(),
-        "machine": device_name.of_first(),
+        "date": " and ".join(sorted({row["date"] for row in measured})),
+        "machine": " and ".join(sorted({row["machine"] for row in measured})),
         "backend": keras.backend.backend(),
         "command": command(settings),
         "claims": claims,
-        "results": results,
+        "results": {label: _without_pictures(rows) for label, rows in results.items()},
     }
-    draw(experiment, results, folder / f"{settings.name}.png")
+    draw(experiment, results, folder / f"{name}.png")
     text = markdown(experiment, settings, subjects, found)
-    (folder / f"{settings.name}.md").write_text(text, encoding="utf-8")
-    write_json(folder / f"{settings.name}.json", found)
-    (folder / "README.md").write_text(index(folder), encoding="utf-8")
+    (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    with FileLock(folder / ".lock"):  # commands may end at the same time
+        write_json(folder / f"{name}.json", found)
+        (folder / "README.md").write_text(index(folder), encoding="utf-8")
     return {**found, "page": text}
+
+
+def _without_pictures(rows):
+    """Returns numbers of each seed; pictures, which are long, of the first only."""
+    kept = [{k: v for k, v in row.items() if k not in PICTURES} for row in rows[1:]]
+    return [*rows[:1], *kept]
 
 
 def draw(experiment: Experiment, results: Results, path: Path) -> None:
@@ -75,12 +92,12 @@ def command(settings: Settings) -> str:
     options = []
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
-        if field.name in ("name", "out", "yes") or value == field.default:
+        if field.name in OF_NO_RESULT or value == field.default:
             continue
         option = f"--{field.name}"
         values = value if isinstance(value, tuple) else (value,)
         options += [option] if value is True else [option, *map(str, values)]
-    return " ".join(["python recipes/reproduce.py", settings.name, *options])
+    return shlex.join(["python", "recipes/reproduce.py", settings.name, *options])
 
 
 def markdown(
@@ -92,11 +109,12 @@ def markdown(
         experiment, settings, subjects: As for `write`.
         found: Content of the JSON file.
     """
+    name = settings.name + (FULL if settings.full else "")
     count = f"{settings.seeds} seeds" if settings.seeds > 1 else "one seed"
     spread = "mean ± standard deviation" if settings.seeds > 1 else "one value each"
     return "\n".join(
         [
-            f"# {settings.name}",
+            f"# {name}",
             "",
             found["title"],
             "",
@@ -115,9 +133,7 @@ def markdown(
                 [_claim(each) for each in found["claims"]],
             ),
             "",
-            "In brackets is the 95 % interval of the mean over the seeds, by "
-            "Student's t distribution.",
-            "",
+            *(INTERVAL if settings.seeds > 1 else ()),
             "## Here",
             "",
             f"{count.capitalize()}: {spread}.",
@@ -130,7 +146,7 @@ def markdown(
                 ],
             ),
             "",
-            f"![{found['title']}]({settings.name}.png)",
+            f"![{found['title']}]({name}.png)",
             "",
             "## In the paper",
             "",
@@ -174,7 +190,8 @@ def _claim(claim):
 def index(folder: Path) -> str:
     """Returns the page of all experiments that have a result in a folder."""
     rows = []
-    for name, title in catalogue.titles().items():
+    titles = catalogue.titles().items()
+    for name, title in [(n + end, text) for n, text in titles for end in ("", FULL)]:
         file = folder / f"{name}.json"
         if file.exists():
             found = json.loads(file.read_text(encoding="utf-8"))
@@ -183,12 +200,13 @@ def index(folder: Path) -> str:
             rows.append([link, f"{title}<br>{'<br>'.join(claims)}", picture])
     return "\n".join(
         [
-            "# Figures and tables of the papers, in miniature",
+            "# Figures and tables of the papers, measured",
             "",
             *wrapped(
                 "Each page has the paper's numbers beside ours, with date, machine and "
-                "command. Small models and few images do not decide about the paper: a "
-                "verdict holds for the trainings on its page."
+                "command. Those without --full are miniatures: small models and few "
+                "images do not decide about the paper. A verdict holds for the "
+                "trainings on its page."
             ),
             "",
             *table(["experiment", "claims", "picture"], rows),

@@ -8,10 +8,10 @@ from . import measures, trainings
 from .experiment import Claim, Column, Experiment
 
 PAPER = """
-Of ResNet and Swin trained on ImageNet one part is removed. In both the accuracy falls
-most without an early part of a stage, and periodically from stage to stage: a network
-of several stages behaves like small networks in series. In Swin, attention at the end
-of a stage matters more than attention at its beginning.
+Of ResNet and Swin trained on ImageNet one part is removed. The accuracy falls most
+without a convolution or an MLP at the beginning of a stage, and without attention at
+the end of a stage; it does so from stage to stage: a network of several stages behaves
+like small networks in series.
 """
 IMAGES = 500
 MODELS = {"ViT": "ablation", "Swin": "Swin", "ResNet": "twin", "AlterNet": "AlterNet"}
@@ -58,7 +58,7 @@ CLAIMS = (
     Claim(
         "points lost without a unit of the ResNet: last of a stage − first",
         -1,
-        "figure 10: the early parts of a stage matter most",
+        "figure 10: the beginning of a stage matters most",
         _last_minus_first("ResNet", "block"),
     ),
     Claim(
@@ -116,6 +116,6 @@ EXPERIMENT = Experiment(
     columns=COLUMNS,
     draw=draw,
     size=(12, 4),
-    notes="Stages have two blocks or units: the first is the beginning, the other the "
-    "end. Where a unit changes the size of the map, its shortcut stays. ",
+    notes="Stages of the small models have two blocks or units. Where a unit changes "
+    "the size of the map, its shortcut stays. ",
 )

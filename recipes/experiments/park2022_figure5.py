@@ -1,5 +1,6 @@
 """Figure 5 of Park and Kim 2022, arXiv 2202.06709: error against training loss."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -23,9 +24,8 @@ def subjects(settings) -> dict:
     for share in sorted(settings.shares or SHARES, reverse=True):
         for label, model in MODELS.items():
             config = trainings.of(settings, model, share=share)
-            steps = config.steps and max(2, round(share * config.steps))
-            config = type(config)(**{**vars(config), "steps": steps})
-            found[f"{label}, {share:g}"] = config
+            steps = config.steps and max(1, round(share * config.steps))
+            found[f"{label}, {share:.12g}"] = dataclasses.replace(config, steps=steps)
     return found
 
 
@@ -38,18 +38,18 @@ def _all_images(seed):
 def _correlation(seed):
     """Returns that of log training loss and test error over the models."""
     rows = _all_images(seed).values()
+    if any(row["nll"] == 0 for row in rows):
+        return math.nan
     pairs = [(math.log(row["nll"]), 1 - row["accuracy"]) for row in rows]
     return float(np.corrcoef(np.transpose(pairs))[0, 1])
 
 
-def _ratio(one, other):
-    return math.log10(one["nll"] / other["nll"])
-
-
 def _fewer(seed):
     """Returns log₁₀ of the ViT's training loss with the fewest images over all."""
-    rows = [row for label, row in seed.items() if label.startswith("ViT, ")]
-    return _ratio(rows[-1], rows[0])
+    labels = [label for label in seed if label.startswith("ViT, ")]
+    if len(labels) == 1:
+        return math.nan
+    return measures.log_ratio("nll", labels[-1], labels[0])(seed)
 
 
 CLAIMS = (
@@ -57,16 +57,13 @@ CLAIMS = (
         "training loss, log₁₀: ViT − ResNet",
         1,
         "figure 5, left: the ViT's is higher",
-        lambda s: _ratio(_all_images(s)["ViT"], _all_images(s)["ResNet"]),
+        lambda s: measures.log_ratio("nll", "ViT", "ResNet")(_all_images(s)),
     ),
     Claim(
         "test error, points: ViT − ResNet",
         1,
         "figure 5, left",
-        lambda s: (
-            100
-            * (_all_images(s)["ResNet"]["accuracy"] - _all_images(s)["ViT"]["accuracy"])
-        ),
+        lambda s: measures.points("accuracy", "ResNet", "ViT")(_all_images(s)),
     ),
     Claim(
         "correlation of log training loss and test error over the models",
@@ -122,5 +119,5 @@ EXPERIMENT = Experiment(
     size=(7, 4.5),
     options=("shares",),
     notes="With fewer images the number of epochs is the same. "
-    "The training loss is that of 500 training images. ",
+    "The training loss is that of at most 500 training images. ",
 )

@@ -37,6 +37,11 @@ class Settings:
     def check(self) -> None:
         """Raises a `ValueError` for an unknown name, or settings that contradict."""
         catalogue.check(self.name)
+        for option in catalogue.OF_SOME:
+            if getattr(self, option) == ():
+                raise ValueError(f"`{option}`: give one or more, or leave it out.")
+        if any(not 0 < share <= 1 for share in self.shares or ()):
+            raise ValueError(f"`shares` must be in (0, 1]. Received: {self.shares}.")
         if self.yes and not self.full:
             raise ValueError("`yes` confirms --full. Give both, or neither.")
         if self.jobs > 1 and self.full:

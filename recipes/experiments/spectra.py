@@ -1,5 +1,7 @@
 """Spectra of mini-batches early in training: figures 4, 6 and 7 of arXiv 2202.06709."""
 
+import dataclasses
+
 import numpy as np
 
 from kerasvit import inspection
@@ -47,12 +49,14 @@ def early(found: dict) -> dict:
     """Returns trainings and the same with fewer steps, "ViT" and "ViT, early"."""
     parts = {}
     for label, config in found.items():
-        steps = config.steps and max(2, round(EARLY * config.steps))
-        epochs = config.epochs and max(1, round(EARLY * config.epochs))
         # A tenth of the warm-up too: it is at most a fifth of the training.
-        short = {"steps": steps, "epochs": epochs}
+        short = {
+            name: number and max(1, round(EARLY * number))
+            for name in ("steps", "epochs")
+            for number in [getattr(config, name)]
+        }
         parts[label] = config
-        parts[f"{label}, early"] = type(config)(**{**vars(config), **short})
+        parts[f"{label}, early"] = dataclasses.replace(config, **short)
     return parts
 
 

@@ -11,9 +11,11 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import date
 from pathlib import Path
 
 import keras
+from devices import device_name
 from filelock import FileLock, Timeout
 from training.progress import console
 from training.run_folder import write_json
@@ -55,22 +57,35 @@ def _done_now(tasks, name, folder):
         return False
     if any(result_of(folder, needed) is None for needed in task.needs):
         return False
-    lock = folder / "locks" / name.replace("/", "-")
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(Timeout), FileLock(lock, blocking=False):
+    path = folder / "locks" / name.replace("/", "-")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:  # another process does it
+        return False
+    try:
         if result_of(folder, name) is not None:
             return False
-        wall, cpu = time.perf_counter(), time.process_time()
-        found = task.work()
-        found["seconds"] = round(time.perf_counter() - wall, 2)
-        found["cpu_seconds"] = round(time.process_time() - cpu, 2)
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        write_json(folder / name / "measured.json", found)
-        done = sum(result_of(folder, each) is not None for each in tasks)
-        seconds = f"{found['seconds']:.0f} s, {found['cpu_seconds']:.0f} CPU s"
-        console.print(f"{done} of {len(tasks)}: {name}, {seconds}", **PLAIN_TEXT)
-        return True
-    return False
+        _do(tasks, name, folder)
+    finally:
+        lock.release()
+    return True
+
+
+def _do(tasks, name, folder):
+    """Does a task, and keeps its result with its time, date and machine."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    found = tasks[name].work()
+    found["seconds"] = round(time.perf_counter() - wall, 2)
+    found["cpu_seconds"] = round(time.process_time() - cpu, 2)
+    found["date"] = date.today().isoformat()
+    found["machine"] = device_name.of_first()
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    write_json(folder / name / "measured.json", found)
+    done = sum(result_of(folder, each) is not None for each in tasks)
+    seconds = f"{found['seconds']:.0f} s, {found['cpu_seconds']:.0f} CPU s"
+    console.print(f"{done} of {len(tasks)}: {name}, {seconds}", **PLAIN_TEXT)
 
 
 @contextlib.contextmanager

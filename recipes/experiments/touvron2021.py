@@ -1,9 +1,5 @@
 """Tables 2 and 3 of Touvron et al. 2021, arXiv 2012.12877: a teacher for a ViT."""
 
-import dataclasses
-
-from pretrain import PRESETS
-
 from . import measures, trainings
 from .experiment import Claim, Column, Experiment
 
@@ -30,12 +26,9 @@ STUDENTS = {  # {label: (teacher, kind of the labels)}
 def subjects(settings) -> dict:
     """Returns the trainings of one seed: the teachers, then the students."""
     if settings.full:
-        plain, taught = PRESETS["deit"], PRESETS["deit_distilled"]
-        given = {"dataset": settings.dataset, "data": settings.data}
-        given = {name: value for name, value in given.items() if value}
         return {
-            "ViT": dataclasses.replace(plain, **given),
-            "ViT, hard": dataclasses.replace(taught, **given),
+            "ViT": trainings.preset(settings, "deit"),
+            "ViT, hard": trainings.preset(settings, "deit_distilled"),
         }
     found = {
         label: trainings.of(settings, family) for label, family in TEACHERS.items()
@@ -46,35 +39,24 @@ def subjects(settings) -> dict:
     return found
 
 
-def _more(one, other):
-    """Returns a function of a seed: how much more accurate one is, in points."""
-
-    def difference(seed) -> float:
-        if not {one, other} <= seed.keys():
-            return float("nan")
-        return 100 * (seed[one]["accuracy"] - seed[other]["accuracy"])
-
-    return difference
-
-
 CLAIMS = (
     Claim(
         "accuracy, points: with hard labels of a ResNet − without teacher",
         1,
         "+2.3, +1.3 and +1.6",
-        _more("ViT, hard", "ViT"),
+        measures.points("accuracy", "ViT, hard", "ViT"),
     ),
     Claim(
         "accuracy, points: taught by a ResNet − by a ViT",
         1,
         "table 2: convolutional teachers are better",
-        _more("ViT, hard", "ViT, taught by a ViT"),
+        measures.points("accuracy", "ViT, hard", "ViT, taught by a ViT"),
     ),
     Claim(
         "accuracy, points: hard − soft labels",
         1,
         "table 3: hard labels are better",
-        _more("ViT, hard", "ViT, soft"),
+        measures.points("accuracy", "ViT, hard", "ViT, soft"),
     ),
 )
 COLUMN = Column("test accuracy, %", lambda m: 100 * m["accuracy"], 1)
@@ -93,5 +75,6 @@ EXPERIMENT = Experiment(
     columns=[COLUMN],
     draw=draw,
     size=(7, 4.5),
-    notes="The students have no token of their own for the teacher's labels. ",
+    notes="Without --full the students have no token of their own for the teacher's "
+    "labels; with it there is no second teacher, and there are no soft labels. ",
 )

@@ -1,6 +1,6 @@
 """The trainings of the experiments: small models, or the papers' models.
 
-    config = trainings.of(settings, "vit", rho=0.1)
+    config = trainings.of(settings, "ViT", rho=0.1)
 
 In miniature a training has the preset `study_…` of `pretrain.py`, with the images and
 the steps of the settings; with `full` it has the paper's preset. Two experiments with
@@ -21,6 +21,7 @@ from devices.devices import ONE
 from pretrain import PRESETS
 from training import stages, training_data
 from training.settings import NOT_TRAINING
+from training.step_log import NotFinite
 
 import kerasvit
 
@@ -59,6 +60,7 @@ PAPER_MODELS = {  # of presets for several models
 AUGMENTED = {"augment": "shift", "mixup": 0.5}  # of small models
 RHO = 0.1  # of small models
 SAVE_MINUTES = 0.5
+TRAININGS = "trainings"  # their folder
 CURVED_IMAGES = 500  # training images for second derivatives
 UNTIMED, TIMED = 2, 3  # steps
 
@@ -69,35 +71,72 @@ def of(
     /,
     sam: bool = False,
     augmented: bool = False,
+    full: dict | None = None,
     **changes,
 ) -> pretrain.Config:
     """Returns the settings of a training, but for the seed.
 
     Args:
         settings: Settings of the experiment.
-        family: Key of `SMALL`.
+        family: Key of `SMALL`, and of `PAPER` for --full.
         sam: Whether it is with SAM.
         augmented: Whether images are changed at random, and mixed.
+        full: Other settings of `pretrain.Config` with --full, such as the model.
         changes: Other settings of `pretrain.Config`.
     """
     if settings.full:
-        config = PRESETS[PAPER[family][sam + 2 * augmented]]
-        given = {"model": PAPER_MODELS.get(family, config.model)}
-        given |= {"steps": settings.steps, "epochs": None} if settings.steps else {}
-    else:
-        config = dataclasses.replace(SMALL[family], rho=RHO if sam else 0.0)
-        steps = settings.steps or DEFAULTS["steps"]
-        given = {"steps": steps, "epochs": None, "save_minutes": SAVE_MINUTES}
-        given |= {"dataset": DEFAULTS["dataset"], **(AUGMENTED if augmented else {})}
-    if settings.dataset or settings.data:
-        given |= {"dataset": settings.dataset or "", "data": settings.data}
-    return dataclasses.replace(config, **{**given, **changes})
+        name = PAPER[family][sam + 2 * augmented]
+        model = {"model": PAPER_MODELS[family]} if family in PAPER_MODELS else {}
+        return preset(settings, name, **{**model, **changes, **(full or {})})
+    config = dataclasses.replace(SMALL[family], rho=RHO if sam else 0.0)
+    steps = settings.steps or DEFAULTS["steps"]
+    given = {"steps": steps, "epochs": None, "save_minutes": SAVE_MINUTES}
+    given |= {"dataset": DEFAULTS["dataset"], **(AUGMENTED if augmented else {})}
+    return dataclasses.replace(config, **{**given, **data_of(settings), **changes})
 
 
-def pairs(settings: Settings, *models: str) -> dict[str, pretrain.Config]:
+def vit(model: str):
+    """Returns the function `subjects` of one ViT; with --full, of ImageNet-21k.
+
+    Args:
+        model: The paper's, with --full.
+    """
+
+    def subjects(settings: Settings) -> dict[str, pretrain.Config]:
+        if settings.full:
+            return {"ViT": preset(settings, "vit_i21k", model=model)}
+        return {"ViT": of(settings, "ablation")}
+
+    return subjects
+
+
+def preset(settings: Settings, name: str, **changes) -> pretrain.Config:
+    """Returns the settings of a paper's training, but for the seed.
+
+    Args:
+        settings: Settings of the experiment.
+        name: Name of the preset of `pretrain.py`.
+        changes: Other settings of `pretrain.Config`.
+    """
+    given = {"steps": settings.steps, "epochs": None} if settings.steps else {}
+    return dataclasses.replace(
+        PRESETS[name], **{**given, **data_of(settings), **changes}
+    )
+
+
+def data_of(settings: Settings) -> dict:
+    """Returns the settings of the images, if they are given."""
+    if not (settings.dataset or settings.data):
+        return {}
+    return {"dataset": settings.dataset or "", "data": settings.data}
+
+
+def pairs(
+    settings: Settings, *models: str, full: dict | None = None
+) -> dict[str, pretrain.Config]:
     """Returns {label: training} of models without SAM and with it, "ViT-SAM"."""
     return {
-        f"{model}{end}": of(settings, model, sam)
+        f"{model}{end}": of(settings, model, sam, full=full)
         for model in models
         for end, sam in (("", False), ("-SAM", True))
     }
@@ -123,16 +162,24 @@ def name_of(config: pretrain.Config) -> str:
     """Returns the name of the folder of a training: the model and a hash."""
     facts = dataclasses.asdict(config)
     facts = {key: facts[key] for key in sorted(facts.keys() - set(NOT_TRAINING))}
-    if config.teacher:  # the name of its training, wherever it lies
-        facts["teacher"] = Path(config.teacher).parent.name
-    text = json.dumps([facts, keras.backend.backend()])
+    if config.data:
+        facts["data"] = str(Path(config.data).expanduser().resolve())
+    if config.teacher and Path(config.teacher).parts[-3:-2] == (TRAININGS,):
+        facts["teacher"] = Path(config.teacher).parent.name  # wherever that lies
+    numbers = (
+        pretrain.SMALL[config.model].numbers if config.model in pretrain.SMALL else 0
+    )
+    text = json.dumps([facts, numbers, keras.backend.backend()])
     return f"{config.model}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def train(config: pretrain.Config) -> dict:
     """Trains, or continues, and returns what others need of the result."""
     keras.utils.clear_session()
-    found = pretrain.pretrain(config)
+    try:
+        found = pretrain.pretrain(config)
+    except NotFinite:
+        return {"diverged": True}
     # Without labels there is no accuracy.
     return {"accuracy": found.get("accuracy"), "history": found["history"]}
 

@@ -32,7 +32,9 @@ def subjects(settings) -> dict:
         model = {"model": f"ViTTi4CIFAR{ends[norm]}"} if settings.full else {}
         options = model or {"model_options": (f"norm={norm}",), "learning_rate": RATE}
         base = trainings.of(settings, "ablation", **options)
-        steps = base.warmup_steps if settings.full else int(WARMUP * base.steps)
+        steps = (
+            base.warmup_steps if settings.full else max(1, round(WARMUP * base.steps))
+        )
         for end, warmup in ((", warm-up", steps), (", none", 0)):
             options["warmup_steps"] = warmup
             found[name + end] = trainings.of(settings, "ablation", **options)

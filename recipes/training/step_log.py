@@ -21,6 +21,10 @@ _Metadata = tf.compat.v1.SummaryMetadata
 SCALAR = _Metadata(plugin_data=_Metadata.PluginData(plugin_name="scalars"))
 
 
+class NotFinite(BadInput):
+    """Error of a training whose loss or weights became infinite or NaN."""
+
+
 class StepLog(keras.callbacks.Callback):
     """Appends rows to a CSV file; ends a training whose loss is not finite.
 
@@ -38,7 +42,7 @@ class StepLog(keras.callbacks.Callback):
         events: Folder of the events for TensorBoard; None writes none.
 
     Raises:
-        BadInput: In `fit`: the loss or the weights are not finite.
+        NotFinite: In `fit`: the loss or the weights are not finite.
     """
 
     # Keras calls `on_train_batch_end` in threads, which wait for the loss of a step,
@@ -165,7 +169,7 @@ class StepLog(keras.callbacks.Callback):
 
     def _raise_not_finite(self, what, step):
         number = self._first + step + 1
-        raise BadInput(
+        raise NotFinite(
             f"The {what} became infinite or NaN in step {number:,} (batch "
             f"{number - 1:,}, counted from 0). The last state before it is kept in "
             f"{self.resume.folder}. Train in another folder, --out, with a smaller "

@@ -132,6 +132,16 @@ def test_some_classes_of_a_stream_are_those_of_items():
     assert pairs == list(zip(found[1].items, found[1].labels, strict=True))
 
 
+def test_classes_that_a_part_has_not_and_classes_of_a_share():
+    found = [IndexedImages(np.arange(6), labels) for labels in ([0, 1] * 3, [2] * 6)]
+    train = TrainingImages(found[0])
+    whole = data.LabelledImages(train, found[1], found[1], ["a", "b", "c"])
+    with pytest.raises(ValueError, match="validation or test images have none of a, b"):
+        whole.of_classes(["a", "b"])
+    with pytest.raises(ValueError, match="classes first, and then the share"):
+        data.built_in("digits").of_share(0.5).of_classes(["1", "2"])
+
+
 @pytest.mark.parametrize(
     ("names", "message"),
     [

@@ -14,8 +14,24 @@ import pretrain
 import pytest
 import reproduce
 from command import command_line
-from experiments import catalogue, laboratory, page, settings, tasks, trainings
-from experiments.experiment import AGREES, DISAGREES, UNDECIDED, Claim, Number, verdict
+from experiments import (
+    catalogue,
+    laboratory,
+    measures,
+    page,
+    settings,
+    tasks,
+    trainings,
+)
+from experiments.experiment import (
+    AGREES,
+    DISAGREES,
+    NOT_MEASURED,
+    UNDECIDED,
+    Claim,
+    Number,
+    verdict,
+)
 from filelock import FileLock
 from PIL import Image
 from scipy import stats
@@ -91,6 +107,36 @@ def test_a_number_without_chance_has_a_tolerance(value, word):
 
 
 @on_last_backend
+def test_a_number_that_is_not_finite_does_not_agree():
+    number = Number("error", 0.0, 1e-5, "theorem 1", lambda seed: seed["K"]["error"])
+    found = number.judged([{"K": {"error": 0.0}}, {"K": {"error": math.nan}}])
+    assert (found["word"], found["here"]) == (DISAGREES, "nan")
+    assert found["values"] == [0.0, None]
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("above", "below", "expected"),
+    [(100.0, 1.0, 2.0), (1.0, 0.0, None), (math.inf, 1.0, None), (None, 1.0, None)],
+)
+def test_a_ratio_of_numbers_that_are_missing_is_not_measured(above, below, expected):
+    seed = {"a": {"loss": above}, "b": {"loss": below}}
+    found = measures.log_ratio("loss", "a", "b")(seed)
+    assert math.isnan(found) if expected is None else found == expected
+    claim = Claim("loss", 1, "figure 1", measures.log_ratio("loss", "a", "b"))
+    judged = claim.judged([seed, seed])
+    assert (judged["word"] == NOT_MEASURED) == (expected is None)
+
+
+@on_last_backend
+def test_points_of_subjects_that_are_not_there():
+    difference = measures.points("accuracy", "taught", "plain")
+    assert math.isnan(difference({"plain": {"accuracy": 0.5}}))
+    seed = {"plain": {"accuracy": 0.5}, "taught": {"accuracy": 0.75}}
+    assert difference(seed) == 25
+
+
+@on_last_backend
 def test_a_claim_shows_its_interval():
     claim = Claim("gain", 1, "+5", lambda seed: seed["ViT"]["gain"])
     found = claim.judged([{"ViT": {"gain": x}} for x in (1.0, 2.0, 3.0)])
@@ -132,10 +178,32 @@ def test_an_experiment_is_a_page(name):
         (["chen2021-table2", "--sizes", "R5"], "ResNet"),
         (["chen2021-table1", "--data", "nowhere"], "there is no folder nowhere"),
         (["chen2021-table1", "--seeds", "0"], "`seeds` must be at least 1"),
+        (["chen2021-table1", "--jobs", "0"], "`jobs` must be at least 1"),
+        (["chen2021-table4", "--shares", "0"], "`shares` must be in (0, 1]"),
+        (["chen2021-table4", "--shares"], "`shares`: give one or more"),
+        (["list", "--seeds", "1"], "`list` takes no options"),
+        (["chen2021-table1", "--full"], "this device is a processor"),
+        (["chen2021-table1", "--out", "file"], "file is a file. Give a folder"),
+        (["dosovitskiy2021-figure4", "--data", "two"], "needs four classes or more"),
+        (
+            ["chen2021-table1", "--data", "two"],
+            "with batches of 100 images, and has 28",
+        ),
+        (
+            ["dosovitskiy2021-figure4", "--data", "four", "--shares", "1"],
+            "Each class must have 5 images",
+        ),
     ],
 )
-def test_a_wrong_command_gets_a_sentence(options, message, monkeypatch, tmp_path):
+def test_a_wrong_command_gets_a_sentence(
+    options, message, monkeypatch, tmp_path, images
+):
     monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    two = [images(f"../two/{kind}", 20) for kind in ("cat", "dog")][0]
+    assert two.parent / "two" == Path("two").resolve()
+    for kind, count in {"ant": 20, "bat": 20, "cat": 20, "dog": 5}.items():
+        images(f"../four/{kind}", count)
     with pytest.raises(command_line.BadInput, match=re.escape(message)):
         reproduce.reproduce(reproduce.parse(options))
 
@@ -173,7 +241,8 @@ def test_a_task_is_done_once_and_after_those_that_it_needs(tmp_path):
     tasks.work(todo, tmp_path)
     tasks.work(todo, tmp_path)
     assert order == ["a", "b", "c"]
-    assert tasks.result_of(tmp_path, "a").keys() == {"seconds", "cpu_seconds"}
+    kept = {"seconds", "cpu_seconds", "date", "machine"}
+    assert tasks.result_of(tmp_path, "a").keys() == kept
 
 
 @on_last_backend
@@ -209,8 +278,53 @@ def test_trainings_are_shared_and_never_repeated(tiny, monkeypatch):
 
 
 @on_last_backend
+def test_a_seed_whose_training_diverges_is_left_out(tiny, monkeypatch, capsys):
+    real = trainings.pretrain.pretrain
+
+    def diverging(config):
+        if config.seed == 0:
+            raise trainings.NotFinite("The loss became infinite.")
+        return real(config)
+
+    monkeypatch.setattr(trainings.pretrain, "pretrain", diverging)
+    found = reproduce.reproduce(
+        dataclasses.replace(tiny, name="dosovitskiy2021-figure6", seeds=2)
+    )
+    assert [len(rows) for rows in found["results"].values()] == [1]
+    assert "ViT, seed 0: the training diverged" in capsys.readouterr().out
+    monkeypatch.setattr(trainings.pretrain, "pretrain", None)
+    with pytest.raises(command_line.BadInput, match="A training of each seed diverged"):
+        reproduce.reproduce(dataclasses.replace(tiny, name="dosovitskiy2021-figure6"))
+
+
+@on_last_backend
+def test_the_name_of_a_training_depends_on_data_model_and_teacher(
+    monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    config = dataclasses.replace(pretrain.PRESETS["study_vit"], data="photos")
+    name = trainings.name_of(config)
+    assert name == trainings.name_of(dataclasses.replace(config, data="./photos"))
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir("other")
+    assert trainings.name_of(config) != name
+    taught = [
+        dataclasses.replace(config, teacher=f"hf://{each}/b")
+        for each in ("resnet", "convnext")
+    ]
+    assert trainings.name_of(taught[0]) != trainings.name_of(taught[1])
+    before = trainings.name_of(config)
+    row = pretrain.SMALL["small_vit"]
+    wider = kerasvit.Variant("small_vit", row.builder, **{**row.numbers, "width": 8})
+    monkeypatch.setitem(pretrain.SMALL, "small_vit", wider)
+    assert trainings.name_of(config) != before
+
+
+@on_last_backend
 def test_full_says_how_long_it_takes(tiny, monkeypatch, capsys):
     monkeypatch.setattr(trainings, "seconds_per_step", lambda config: (0.5, 86_400))
+    monkeypatch.setattr(laboratory.device_name, "accelerator", lambda: "a device")
+    monkeypatch.setattr(laboratory, "check", lambda *_: None)
     full = dataclasses.replace(tiny, full=True, seeds=2)
     assert reproduce.reproduce(full) is None
     assert "All trainings: about 2 days" in capsys.readouterr().out
@@ -219,8 +333,9 @@ def test_full_says_how_long_it_takes(tiny, monkeypatch, capsys):
 
 @on_last_backend
 def test_the_command_of_a_page_repeats_it(tiny):
-    changed = dataclasses.replace(tiny, seeds=4, shares=(0.5, 1.0), out="elsewhere")
+    changes = {"seeds": 4, "shares": (0.5, 1.0), "out": "elsewhere", "jobs": 2}
+    changed = dataclasses.replace(tiny, data="my photos", **changes)
     assert page.command(changed) == (
-        f"python recipes/reproduce.py chen2021-figure3 --data {tiny.data} --steps 20 "
+        "python recipes/reproduce.py chen2021-figure3 --data 'my photos' --steps 20 "
         "--seeds 4 --shares 0.5 1.0"
     )
