@@ -17,7 +17,7 @@ from .experiment import Experiment, Results, by_seed, cell
 from .settings import Settings
 
 COLUMNS = 100
-PICTURES = ("images", "heat")
+PICTURES = ("images", "heat", "filters", "similarity")
 FULL = "-full"  # end of the names of such pages
 OF_NO_RESULT = ("name", "out", "yes", "jobs")
 INTERVAL = (
@@ -63,7 +63,8 @@ def write(
     draw(experiment, results, folder / f"{name}.png")
     text = markdown(experiment, settings, subjects, found)
     (folder / f"{name}.md").write_text(text, encoding="utf-8")
-    with FileLock(folder / ".lock"):  # commands may end at the same time
+    (folder.parent / "locks").mkdir(exist_ok=True)
+    with FileLock(folder.parent / "locks" / "index"):  # commands may end together
         write_json(folder / f"{name}.json", found)
         (folder / "README.md").write_text(index(folder), encoding="utf-8")
     return {**found, "page": text}
