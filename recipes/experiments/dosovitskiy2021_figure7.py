@@ -98,8 +98,9 @@ def draw(figure, results) -> None:
     first = results["ViT"][0]
     above, below = figure.subfigures(2, 1, height_ratios=(1, 2))
     pictures = np.array(first["filters"])
+    largest = np.abs(pictures).max()
     for axis, picture in zip(above.subplots(1, len(pictures)), pictures, strict=True):
-        axis.imshow(picture, cmap="RdBu", vmin=-1, vmax=1)
+        axis.imshow(picture, cmap="RdBu", vmin=-largest, vmax=largest)
         axis.set(xticks=(), yticks=())
     left, right = below.subplots(1, 2)
     similarity = np.array(first["similarity"])
