@@ -147,7 +147,7 @@ def markdown(
                 ],
             ),
             "",
-            f"![{found['title']}]({name}.png)",
+            f"![results]({name}.png)",
             "",
             "## In the paper",
             "",
