@@ -31,11 +31,12 @@ def subjects(settings) -> dict:
             "ViT, hard": trainings.preset(settings, "deit_distilled"),
         }
     found = {
-        label: trainings.of(settings, family) for label, family in TEACHERS.items()
+        label: trainings.of(settings, family, augmented=True)
+        for label, family in TEACHERS.items()
     }
     for label, how in STUDENTS.items():
         options = {"teacher": f"@{how[0]}", "distill": how[1]} if how else {}
-        found[label] = trainings.of(settings, "ViT", **options)
+        found[label] = trainings.of(settings, "ViT", augmented=True, **options)
     return found
 
 
@@ -75,6 +76,8 @@ EXPERIMENT = Experiment(
     columns=[COLUMN],
     draw=draw,
     size=(7, 4.5),
-    notes="Without --full the students have no token of their own for the teacher's "
-    "labels; with it there is no second teacher, and there are no soft labels. ",
+    notes="All have small shifts and rotations, and Mixup: without them, a teacher's "
+    "labels of its own training images are the true ones. Without --full the students "
+    "have no token of their own for the teacher's labels; with it there is no second "
+    "teacher, and there are no soft labels. ",
 )
