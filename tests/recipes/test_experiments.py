@@ -315,7 +315,8 @@ def test_the_name_of_a_training_depends_on_data_model_and_teacher(
     assert trainings.name_of(taught[0]) != trainings.name_of(taught[1])
     before = trainings.name_of(config)
     row = pretrain.SMALL["small_vit"]
-    wider = kerasvit.Variant("small_vit", row.builder, **{**row.numbers, "width": 8})
+    numbers = {**row.numbers, "width": 2 * row.numbers["width"]}
+    wider = kerasvit.Variant("small_vit", row.builder, **numbers)
     monkeypatch.setitem(pretrain.SMALL, "small_vit", wider)
     assert trainings.name_of(config) != before
 
