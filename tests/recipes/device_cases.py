@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).parents[2] / "recipes"))
@@ -89,7 +90,6 @@ def run(case: str, images, folder, **changes) -> dict:
         options |= {"frozen": ("few_shot", "knn"), "shots": (1, 5), **changes}
         options.setdefault("corrupt", ("impulse_noise",))
         return evaluate.evaluate(evaluate_settings.Config((str(model),), **options))
-    pretrain.SMALL["small_vit"] = TINY
     settings = {
         "data": str(images),
         "out": str(Path(folder) / case),
@@ -107,7 +107,9 @@ def run(case: str, images, folder, **changes) -> dict:
         config = dataclasses.replace(finetune.Config(), steps=20, **settings)
         return finetune.finetune(config)
     settings.setdefault("epochs", 4)
-    return pretrain.pretrain(dataclasses.replace(pretrain.Config(), **settings))
+    config = dataclasses.replace(pretrain.Config(), **settings)
+    with mock.patch.dict(pretrain.SMALL, small_vit=TINY):
+        return pretrain.pretrain(config)
 
 
 def interrupt(printed):

@@ -72,7 +72,7 @@ def test_an_encoder_is_trained_and_fine_tuned(changes, tmp_path, capsys):
         ({"loss": "sigmoid"}, "`loss`: give --objective labels"),
         ({"model": "small_mixer"}, "must be a ViT of kerasvit"),
         ({"augment": "photo_mixed"}, "photo_mixed mixes images with their labels"),
-        ({"mask_ratio": 0.99}, "a part of the 4 patches, not all"),
+        ({"mask_ratio": 0.99}, "a part of the 16 patches, not all"),
     ],
 )
 def test_settings_that_need_labels_are_explained(changes, message):
