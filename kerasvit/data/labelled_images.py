@@ -223,7 +223,10 @@ class LabelledImages:
                 "classes",
             )
         if self.whole is not None:
-            raise ValueError("Choose the classes first, and then the share.")
+            raise ValueError(
+                "`of_classes` needs all images, and these are a share of "
+                f"{self.whole:,}. Choose the classes first, and then the share."
+            )
         table = np.full(len(self.class_names), -1)
         table[[self.class_names.index(name) for name in names]] = np.arange(len(names))
 

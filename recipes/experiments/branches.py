@@ -109,7 +109,7 @@ def experiment(quantity: str, label: str, text: str, paper: str) -> Experiment:
                 )
                 for kind, of in KINDS.items()
             ),
-            Column("accuracy, %", lambda m: 100 * m["accuracy"], 1),
+            measures.ACCURACY,
         ],
         draw=lambda figure, results: _draw(figure, results, quantity, label),
         size=(10, 4),

@@ -12,16 +12,9 @@ The landscapes of ViT-B/16 and Mixer-B/16 are much sharper than that of ResNet-1
 SAM smooths them. The paper draws the loss of ImageNet's training images along random
 directions, which are normalised by filter (Li et al. 2018, arXiv 1712.09913).
 """
-RESNET = {"model": "BiTR152x1"}  # with --full
 POINTS = 11  # along each direction
 REACH = 0.5  # of the largest multiple of the directions
 IMAGES = 200
-
-
-def subjects(settings) -> dict:
-    """Returns the trainings of one seed."""
-    resnet = {"ResNet": trainings.of(settings, "ResNet", full=RESNET)}
-    return resnet | trainings.pairs(settings, "ViT", "Mixer")
 
 
 def measure(subject) -> dict:
@@ -88,7 +81,7 @@ def draw(figure, results) -> None:
 
 EXPERIMENT = Experiment(
     paper=PAPER,
-    subjects=subjects,
+    subjects=lambda settings: trainings.compared(settings, {"model": "BiTR152x1"}),
     measure=measure,
     claims=CLAIMS,
     columns=COLUMNS,

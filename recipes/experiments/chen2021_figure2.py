@@ -47,7 +47,7 @@ CLAIMS = (
         "test accuracy, points: Mixer − ViT",
         -1,
         "table 1: 66.4 − 74.6 = −8.2",
-        lambda s: 100 * (s["Mixer"]["accuracy"] - s["ViT"]["accuracy"]),
+        measures.points("accuracy", "Mixer", "ViT"),
     ),
     Claim(
         "active neurons of the ViT's first MLP, points: SAM − without",
@@ -65,7 +65,7 @@ CLAIMS = (
 COLUMNS = (
     Column("training loss at the end", lambda m: m["nll"], 4),
     Column("training error at the end, %", lambda m: 100 * m["train_error"], 1),
-    Column("test accuracy, %", lambda m: 100 * m["accuracy"], 1),
+    measures.ACCURACY,
     Column("active neurons, first MLP, %", lambda m: 100 * m["active"][0], 1),
     Column("last MLP, %", lambda m: 100 * m["active"][-1], 1),
 )

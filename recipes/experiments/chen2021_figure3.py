@@ -50,7 +50,7 @@ COLUMNS = (
     Column("overlap, mean of the heads, %", lambda m: 100 * m["overlap"], 1),
     Column("best head, %", lambda m: 100 * m["best_head"], 1),
     Column("uniform attention, %", lambda m: 100 * m["uniform"], 1),
-    Column("test accuracy, %", lambda m: 100 * m["accuracy"], 1),
+    measures.ACCURACY,
 )
 
 

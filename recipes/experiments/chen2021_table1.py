@@ -19,12 +19,6 @@ ResNets: nothing is concluded from it.
 """
 
 
-def subjects(settings) -> dict:
-    """Returns the trainings of one seed."""
-    resnet = {"ResNet": trainings.of(settings, "ResNet")}
-    return resnet | trainings.pairs(settings, "ViT", "Mixer")
-
-
 def measure(subject) -> dict:
     """Returns parameters, κ at the start, λmax and both accuracies."""
     x, y = subject.images("train")
@@ -63,14 +57,14 @@ CLAIMS = (
         "accuracy, points: Mixer-SAM − Mixer",
         1,
         "77.4 − 66.4 = 11.0",
-        lambda s: 100 * (s["Mixer-SAM"]["accuracy"] - s["Mixer"]["accuracy"]),
+        measures.points("accuracy", "Mixer-SAM", "Mixer"),
     ),
 )
 COLUMNS = (
     Column("parameters", lambda m: m["parameters"], 0),
     Column("NTK κ at the start", lambda m: m["kappa"], 0),
     Column("λmax", lambda m: m["lambda_max"]),
-    Column("accuracy, %", lambda m: 100 * m["accuracy"], 1),
+    measures.ACCURACY,
     Column("corrupted, %", lambda m: 100 * m["corrupted"], 1),
 )
 
@@ -84,7 +78,7 @@ def draw(figure, results) -> None:
 
 EXPERIMENT = Experiment(
     paper=PAPER,
-    subjects=subjects,
+    subjects=trainings.compared,
     measure=measure,
     claims=CLAIMS,
     columns=COLUMNS,

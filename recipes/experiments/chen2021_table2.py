@@ -121,7 +121,7 @@ CLAIMS = (
 COLUMNS = (
     Column("parameters", lambda m: m["parameters"], 0),
     Column("images/s", lambda m: m["images_per_second"], 0),
-    Column("accuracy, %", lambda m: 100 * m["accuracy"], 1),
+    measures.ACCURACY,
     Column("corrupted, %", lambda m: 100 * m["corrupted"], 1),
 )
 

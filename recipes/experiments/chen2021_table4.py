@@ -2,10 +2,8 @@
 
 import math
 
-import numpy as np
-
 from . import measures, trainings
-from .experiment import Claim, Column, Experiment
+from .experiment import Claim, Experiment
 
 PAPER = """
 ImageNet top-1, %; all trainings have the number of steps of all images.
@@ -93,15 +91,9 @@ def draw(figure, results) -> None:
     axes = figure.subplots(1, 3, sharey=True)
     for axis, model in zip(axes, MODELS, strict=True):
         for place, end in enumerate(KINDS):
-            name = f"{model}{end}, "
-            found = {k: rows for k, rows in results.items() if k.startswith(name)}
-            if found:
-                shares = [float(label.split(", ")[1]) for label in found]
-                values = np.transpose(
-                    [[100 * row["accuracy"] for row in rows] for rows in found.values()]
-                )
-                measures.draw_line(axis, shares, values, end[1:] or "plain", place)
-        axis.set(title=model, xlabel="share of the training images", xscale="log")
+            name, label = f"{model}{end}", end[1:] or "plain"
+            measures.draw_shares(axis, results, name, "accuracy", label, place)
+        axis.set(title=model, xlabel="share of the training images")
     axes[0].set_ylabel("test accuracy, %")
     axes[0].legend(frameon=False)
 
@@ -109,9 +101,9 @@ def draw(figure, results) -> None:
 EXPERIMENT = Experiment(
     paper=PAPER,
     subjects=subjects,
-    measure=lambda subject: {"accuracy": subject.result["accuracy"]},
+    measure=measures.accuracy,
     claims=CLAIMS,
-    columns=[Column("test accuracy, %", lambda m: 100 * m["accuracy"], 1)],
+    columns=[measures.ACCURACY],
     draw=draw,
     size=(11, 4),
     options=("shares",),

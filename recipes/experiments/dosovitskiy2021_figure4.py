@@ -116,11 +116,8 @@ def draw(figure, results) -> None:
     """Plots few-shot accuracy over the share of the images."""
     axis = figure.subplots()
     for place, model in enumerate(MODELS):
-        found = {k: rows for k, rows in results.items() if k.startswith(f"{model}, ")}
-        shares = [float(label.split(", ")[1]) for label in found]
-        values = [[100 * row["few_shot"] for row in rows] for rows in found.values()]
-        measures.draw_line(axis, shares, np.transpose(values), model, place)
-    axis.set(xlabel="share of the images of the pre-training", xscale="log")
+        measures.draw_shares(axis, results, model, "few_shot", model, place)
+    axis.set(xlabel="share of the images of the pre-training")
     axis.set_ylabel("5-shot accuracy, %")
     axis.legend(frameon=False)
 

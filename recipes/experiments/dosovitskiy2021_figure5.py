@@ -106,7 +106,7 @@ COLUMNS = (
     Column("parameters", lambda m: m["parameters"], 0),
     Column("multiply-adds, millions", lambda m: m["multiply_adds"] / 1e6),
     Column("of the training, 10¹²", lambda m: m["compute"] / 1e12, 3),
-    Column("test accuracy, %", lambda m: 100 * m["accuracy"], 1),
+    measures.ACCURACY,
 )
 
 

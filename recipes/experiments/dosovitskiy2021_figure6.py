@@ -58,7 +58,7 @@ COLUMNS = (
     Column("uniform attention, %", lambda m: 100 * m["of_pixels"], 1),
     Column("overlap, %", lambda m: 100 * m["overlap"], 1),
     Column("of uniform attention, %", lambda m: 100 * m["uniform"], 1),
-    Column("test accuracy, %", lambda m: 100 * m["accuracy"], 1),
+    measures.ACCURACY,
 )
 
 

@@ -7,7 +7,7 @@ import finetune
 from pretrain import PRESETS
 
 from . import measures, trainings
-from .experiment import Claim, Column, Experiment
+from .experiment import Claim, Experiment
 
 PAPER = """
 ViT-B/16 on ImageNet, top-1: pre-trained on JFT-300M by the mean colours of masked
@@ -75,16 +75,14 @@ CLAIMS = (
         measures.points("accuracy", "supervised", "masked"),
     ),
 )
-COLUMN = Column("test accuracy, %", lambda m: 100 * m["accuracy"], 1)
-
 EXPERIMENT = Experiment(
     paper=PAPER,
     subjects=subjects,
     measure=measure,
     claims=CLAIMS,
-    columns=[COLUMN],
+    columns=[measures.ACCURACY],
     draw=lambda figure, results: measures.draw_points(
-        figure.subplots(), results, COLUMN
+        figure.subplots(), results, measures.ACCURACY
     ),
     size=(5, 4),
     notes="Without --full: pre-trained on the first half of the classes, then trained "

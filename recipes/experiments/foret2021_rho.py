@@ -56,7 +56,7 @@ CLAIMS = (
     ),
 )
 COLUMNS = (
-    Column("test accuracy, %", lambda m: 100 * m["accuracy"], 1),
+    measures.ACCURACY,
     Column("λmax", lambda m: m["lambda_max"]),
 )
 

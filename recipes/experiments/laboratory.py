@@ -178,10 +178,9 @@ def tasks_of(experiment, subjects, settings, folder) -> dict[str, Task]:
             if config is not None:
                 needs = [_task_of(config.out)]
                 teacher = folder / TRAININGS in Path(config.teacher or "").parents
-                found[needs[0]] = Task(
-                    functools.partial(trainings.train, config),
-                    [_task_of(Path(config.teacher).parent)] if teacher else [],
-                )
+                taught = [_task_of(Path(config.teacher).parent)] if teacher else []
+                train = functools.partial(_train, config, folder, taught)
+                found[needs[0]] = Task(train, taught)
             work = functools.partial(
                 _measure, experiment, label, seed, settings, config, folder, needs
             )
@@ -193,6 +192,13 @@ def tasks_of(experiment, subjects, settings, folder) -> dict[str, Task]:
 def _task_of(training):
     """Returns the name of the task of a training in a folder."""
     return f"{TRAININGS}/{Path(training).name}"
+
+
+def _train(config, folder, taught):
+    """Trains, unless the teacher's training diverged."""
+    if any(result_of(folder, name).get("diverged") for name in taught):
+        return {"diverged": True}
+    return trainings.train(config)
 
 
 def _measure(experiment, label, seed, settings, config, folder, needs):

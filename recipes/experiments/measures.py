@@ -31,9 +31,15 @@ OVERLAP = (
 IMAGES, SHOWN = 200, 6
 ROUNDS = 5  # of times that are measured
 KERNEL_IMAGES = 32
+ACCURACY = Column("test accuracy, %", lambda m: 100 * m["accuracy"], 1)
 # Colours of Okabe and Ito, which colour-blind readers can tell apart.
 MARKERS = "osD^vP*"
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+
+
+def accuracy(subject) -> dict:
+    """Returns the test accuracy of a training."""
+    return {"accuracy": subject.result["accuracy"]}
 
 
 def corrupted(subject, count: int = IMAGES) -> dict:
@@ -187,6 +193,26 @@ def draw_line(axis, x, values, label: str, place: int) -> None:
     axis.fill_between(x, values.min(0), values.max(0), color=color, alpha=0.15)
     axis.plot(x, values.mean(0), color=color, marker=marker, label=label)
     tidy(axis)
+
+
+def draw_shares(
+    axis, results: Results, subject: str, quantity: str, label: str, place: int
+) -> None:
+    """Plots a share in percent over the share of the images, on a logarithmic axis.
+
+    Args:
+        axis: Matplotlib axis.
+        results: {"subject, share of the images": numbers of each seed}.
+        subject: The one that is plotted; nothing, if it is not there.
+        quantity: Key of the quantity.
+        label, place: As for `draw_line`.
+    """
+    found = {k: rows for k, rows in results.items() if k.startswith(f"{subject}, ")}
+    if found:
+        shares = [float(name.split(", ")[1]) for name in found]
+        values = [[100 * row[quantity] for row in rows] for rows in found.values()]
+        draw_line(axis, shares, np.transpose(values), label, place)
+        axis.set_xscale("log")
 
 
 def tidy(axis) -> None:

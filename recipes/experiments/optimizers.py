@@ -109,7 +109,7 @@ COLUMNS = (
     Column("CPU seconds of the training", lambda m: m["cpu_seconds_of_training"], 0),
     Column("final training loss", lambda m: m["losses"][-1], 4),
     Column("validation accuracy, %", lambda m: 100 * m["val_accuracy"], 1),
-    Column("test accuracy, %", lambda m: 100 * m["accuracy"], 1),
+    measures.ACCURACY,
 )
 
 

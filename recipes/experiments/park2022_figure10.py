@@ -81,7 +81,7 @@ CLAIMS = (
     ),
 )
 COLUMNS = (
-    Column("test accuracy, %", lambda m: 100 * m["accuracy"], 1),
+    measures.ACCURACY,
     Column("most that a part matters, points", lambda m: max(m["lost"].values()), 1),
     Column("least", lambda m: min(m["lost"].values()), 1),
 )

@@ -85,8 +85,7 @@ def draw(figure, results) -> None:
     """Plots clean and corrupted accuracy by the number of stages, and eigenvalues."""
     left, middle, right = figure.subplots(1, 3)
     whole = {k: rows for k, rows in results.items() if not k.endswith("early")}
-    accuracy = Column("test accuracy, %", lambda m: 100 * m["accuracy"])
-    measures.draw_points(left, whole, accuracy)
+    measures.draw_points(left, whole, measures.ACCURACY)
     measures.draw_points(middle, whole, COLUMNS[-1])
     spectra.draw_eigenvalues(right, results, ("no attention", ALTERNET))
 

@@ -66,7 +66,7 @@ CLAIMS = (
 COLUMNS = (
     Column("Δ log amplitude, first block", lambda m: m["amplitude"][0]),
     Column("last block", lambda m: m["amplitude"][-1]),
-    Column("accuracy, %", lambda m: 100 * m["accuracy"], 1),
+    measures.ACCURACY,
     Column("lost by high frequencies, points", lambda m: 100 * m["loss_of_high"], 1),
 )
 

@@ -1,6 +1,6 @@
 """Figure 6 of Park and Kim 2022, arXiv 2202.06709: class token against average."""
 
-from . import spectra, trainings
+from . import measures, spectra, trainings
 from .experiment import Claim
 
 PAPER = """
@@ -29,13 +29,13 @@ CLAIMS = (
         "test accuracy, points: average − class token",
         1,
         "+2.7",
-        lambda s: 100 * (s["average"]["accuracy"] - s["class token"]["accuracy"]),
+        measures.points("accuracy", "average", "class token"),
     ),
     Claim(
         "negative eigenvalues, early, points: average − class token",
         -1,
         "figure 6: fewer",
-        lambda s: spectra.negative("average")(s) - spectra.negative("class token")(s),
+        spectra.negative("average", "class token"),
     ),
 )
 EXPERIMENT = spectra.experiment(PAPER, subjects, CLAIMS)

@@ -1,6 +1,6 @@
 """Figure 7 of Park and Kim 2022, arXiv 2202.06709: windows of attention."""
 
-from . import spectra, trainings
+from . import measures, spectra, trainings
 from .experiment import Claim
 
 PAPER = """
@@ -25,7 +25,7 @@ def subjects(settings) -> dict:
 
 def _error(one, other):
     """Returns a function of a seed: difference of test errors, in points."""
-    return lambda s: 100 * (s[other]["accuracy"] - s[one]["accuracy"])
+    return measures.points("accuracy", other, one)
 
 
 CLAIMS = (
@@ -38,7 +38,7 @@ CLAIMS = (
         "negative eigenvalues, early, points: 3 × 3 − all",
         -1,
         "figure 7b: fewer",
-        lambda s: spectra.negative("3 × 3")(s) - spectra.negative("all")(s),
+        spectra.negative("3 × 3", "all"),
     ),
 )
 EXPERIMENT = spectra.experiment(

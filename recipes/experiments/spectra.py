@@ -60,9 +60,9 @@ def early(found: dict) -> dict:
     return parts
 
 
-def negative(label: str):
-    """Returns a function of a seed: share of negative eigenvalues, in points."""
-    return lambda seed: 100 * seed[f"{label}, early"]["negative"]
+def negative(one: str, other: str):
+    """Returns a function of a seed: difference of negative eigenvalues, in points."""
+    return measures.points("negative", f"{one}, early", f"{other}, early")
 
 
 COLUMNS = (

@@ -1,7 +1,7 @@
 """Tables 2 and 3 of Touvron et al. 2021, arXiv 2012.12877: a teacher for a ViT."""
 
 from . import measures, trainings
-from .experiment import Claim, Column, Experiment
+from .experiment import Claim, Experiment
 
 PAPER = """
 ImageNet, %, of facebookresearch/deit; the teacher is RegNetY-16GF, with hard labels.
@@ -60,20 +60,19 @@ CLAIMS = (
         measures.points("accuracy", "ViT, hard", "ViT, soft"),
     ),
 )
-COLUMN = Column("test accuracy, %", lambda m: 100 * m["accuracy"], 1)
 
 
 def draw(figure, results) -> None:
     """Plots a point per training and a line at the mean, of teachers and students."""
-    measures.draw_points(figure.subplots(), results, COLUMN)
+    measures.draw_points(figure.subplots(), results, measures.ACCURACY)
 
 
 EXPERIMENT = Experiment(
     paper=PAPER,
     subjects=subjects,
-    measure=lambda subject: {"accuracy": subject.result["accuracy"]},
+    measure=measures.accuracy,
     claims=CLAIMS,
-    columns=[COLUMN],
+    columns=[measures.ACCURACY],
     draw=draw,
     size=(7, 4.5),
     notes="All have small shifts and rotations, and Mixup: without them, a teacher's "

@@ -142,6 +142,17 @@ def pairs(
     }
 
 
+def compared(settings: Settings, full: dict | None = None) -> dict:
+    """Returns the trainings of arXiv 2106.01548: ResNet; ViT and Mixer ± SAM.
+
+    Args:
+        settings: Settings of the experiment.
+        full: Settings of the ResNet with --full.
+    """
+    resnet = {"ResNet": of(settings, "ResNet", full=full)}
+    return resnet | pairs(settings, "ViT", "Mixer")
+
+
 def halves(settings: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the classes to train on first, and the others, to learn from few images.
 

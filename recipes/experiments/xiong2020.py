@@ -67,8 +67,7 @@ def measure(subject) -> dict:
 
 def _gain(seed, name):
     """Returns the accuracy with a warm-up minus that without, in points."""
-    found = [seed[name + end]["accuracy"] for end in (", warm-up", ", none")]
-    return 100 * (found[0] - found[1])
+    return measures.points("accuracy", f"{name}, warm-up", f"{name}, none")(seed)
 
 
 CLAIMS = (
@@ -100,7 +99,7 @@ CLAIMS = (
 COLUMNS = (
     Column("slope of the gradient over L", lambda m: m["slope"]),
     Column("training loss at the end", lambda m: m["loss"][-1], 3),
-    Column("test accuracy, %", lambda m: 100 * m["accuracy"], 1),
+    measures.ACCURACY,
 )
 
 
