@@ -58,11 +58,10 @@ def imagenet(tmp_path, monkeypatch):
 
 
 def test_full_trains_on_imagenets_archives(imagenet, monkeypatch, capsys):
-    """The presets of the paper, but for the sizes of model and batch."""
-    tiny = {"batch_size": 4, "model": "ViTTi16"}
+    """The model and the presets of the paper, but for the size of the batch."""
     presets = {
-        "vit": dataclasses.replace(pretrain.PRESETS["vit"], **tiny),
-        "vit_sam": dataclasses.replace(pretrain.PRESETS["vit_sam"], rho=0.1, **tiny),
+        key: dataclasses.replace(pretrain.PRESETS[key], batch_size=4)
+        for key in ("vit", "vit_sam")
     }
     monkeypatch.setattr(trainings, "PRESETS", presets)
     name = "chen2021-figure3"
@@ -73,8 +72,8 @@ def test_full_trains_on_imagenets_archives(imagenet, monkeypatch, capsys):
     assert "Give --yes to begin" in announced
     found = reproduce.reproduce(reproduce.parse([*command, "--yes"]))
     assert found["results"].keys() == {"ViT", "ViT-SAM"}
-    page = Path("runs/experiments/results", f"{name}.md").read_text()
-    assert "--full" in page and "ViTTi16, on imagenet2012, 2 steps of 4" in page
+    page = Path("runs/experiments/results", f"{name}-full.md").read_text()
+    assert "--full" in page and "ViTS16, on imagenet2012, 2 steps of 4" in page
     folders = Path("runs/experiments/trainings").iterdir()
     configs = [json.loads((each / "config.json").read_text()) for each in folders]
-    assert sorted(each["rho"] > 0 for each in configs) == [False, True]
+    assert sorted(each["rho"] for each in configs) == [0, pretrain.RADII["ViTS16"]]
