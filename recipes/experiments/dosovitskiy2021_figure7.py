@@ -110,7 +110,8 @@ def draw(figure, results) -> None:
     left.set(xticks=(), yticks=(), title="similarity of positions")
     for layer, heads in enumerate(first["distance"], 1):
         right.scatter([layer] * len(heads), heads, color=measures.COLORS[0], s=18)
-    right.set(xlabel="layer", ylabel="distance of attention, pixels", ylim=(0, None))
+    top = 1.1 * np.max(first["distance"])
+    right.set(xlabel="layer", ylabel="distance of attention, pixels", ylim=(0, top))
     right.set_xticks(range(1, len(first["distance"]) + 1))
     measures.tidy(right)
 
