@@ -6,6 +6,7 @@ import importlib
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
+MEASURING = ("branches.py", "measures.py", "spectra.py")  # measure for several
 OF_SOME = ("sizes", "shares")  # options that not all experiments have
 
 
@@ -45,6 +46,12 @@ def check(name: str) -> None:
             f"There is no experiment {name!r}. Close: {', '.join(near)}. "
             "`reproduce.py list` prints all."
         )
+
+
+def code(name: str) -> str:
+    """Returns the code that measures: of the experiment, and what several share."""
+    files = (f"{name.replace('-', '_')}.py", *MEASURING)
+    return "".join((FOLDER / file).read_text(encoding="utf-8") for file in files)
 
 
 def load(settings):

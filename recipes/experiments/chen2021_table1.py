@@ -25,7 +25,7 @@ def measure(subject) -> dict:
     loss = subject.loss()
     return {
         "parameters": subject.model.count_params(),
-        "kappa": measures.kappa(subject.fresh, x),
+        "kappa": measures.kappa(subject, x),
         "lambda_max": inspection.largest_eigenvalue(
             subject.model, x, y, loss, tolerance=0.02
         ),

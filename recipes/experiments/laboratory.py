@@ -18,7 +18,7 @@ from devices.devices import ONE
 from training import training_data
 from training.progress import console
 
-from . import page, trainings
+from . import catalogue, page, trainings
 from .experiment import Experiment
 from .settings import Settings
 from .tasks import PLAIN_TEXT, Task, compilation_cache, result_of, work
@@ -157,12 +157,12 @@ def of_seed(subjects: dict, label: str, seed: int, folder: Path):
 
 
 def measurement(label: str, seed: int, config, settings: Settings) -> str:
-    """Returns the name of the task that measures a subject."""
+    """Returns the name of the task that measures a subject: it has a hash of how."""
     facts = dataclasses.asdict(settings)
     facts = {key: facts[key] for key in sorted(facts.keys() - set(SHARED))}
     if config is not None:
         facts = {"training": trainings.name_of(config)}
-    text = json.dumps([facts, keras.backend.backend()])
+    text = json.dumps([facts, catalogue.code(settings.name), keras.backend.backend()])
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     return (
         f"{settings.name}/{label.replace(' ', '_').replace('/', '_')}-{seed}-{digest}"

@@ -130,15 +130,16 @@ def points(quantity: str, one: str, other: str):
     return difference
 
 
-def kappa(model, x) -> float | None:
-    """Returns the condition number of the tangent kernel of a model on 32 images.
+def kappa(subject, x) -> float | None:
+    """Returns the condition number of the tangent kernel at the start, on 32 images.
 
     None if it is infinite, because the smallest eigenvalue is 0 up to rounding.
 
     The new kernel of the head is random, because that of the models is zero at the
     start: then all gradients below it are zero.
     """
-    found = inspection.ntk(model, x[:KERNEL_IMAGES], form="summed", head="random")
+    options = {"form": "summed", "head": "random", "seed": subject.seed}
+    found = inspection.ntk(subject.fresh, x[:KERNEL_IMAGES], **options)
     value = float(found.condition_number)
     return value if math.isfinite(value) else None
 

@@ -52,8 +52,9 @@ def measure(subject) -> dict:
         model = pretrain.build(
             dataclasses.replace(config, model_options=options), classes
         )
+        head = {"head": "random", "seed": subject.seed}
         found = inspection.gradient_norms(
-            model, x, y, subject.loss(), by="variable", head="random"
+            model, x, y, subject.loss(), by="variable", **head
         )
         last = f"encoder_block_{depth - 1}/mlp/dense_1/kernel"
         norms.append(next(v for k, v in found.items() if k.endswith(last)))

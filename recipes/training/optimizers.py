@@ -114,6 +114,15 @@ def sigmoid(labels, logits):
     return keras.ops.sum(each, axis=-1)
 
 
+class SparseSigmoid(keras.losses.Loss):
+    """The loss `sigmoid` of class indices, shape (batch,), instead of one-hot labels."""
+
+    def call(self, y_true, y_pred):
+        """Returns one number for each image, shape (batch,)."""
+        classes = keras.ops.cast(y_true, "int32")
+        return sigmoid(keras.ops.one_hot(classes, y_pred.shape[-1]), y_pred)
+
+
 def schedule(config, steps: int) -> keras.optimizers.schedules.LearningRateSchedule:
     """Returns the learning rate of the settings for a training of `steps` steps.
 

@@ -322,6 +322,60 @@ def test_the_name_of_a_training_depends_on_data_model_and_teacher(
 
 
 @on_last_backend
+def test_another_code_measures_again(monkeypatch, tiny):
+    def name():
+        return laboratory.measurement("ViT", 0, None, tiny)
+
+    before = name()
+    assert name() == before
+    code = catalogue.code(tiny.name)
+    assert "EXPERIMENT = " in code and "def kappa" in code
+    monkeypatch.setattr(catalogue, "code", lambda name: code + "COUNT = 2")
+    assert name() != before
+
+
+@on_last_backend
+def test_a_model_trained_with_sigmoids_is_measured_with_them():
+    config = pretrain.PRESETS["study_vit"]
+    logits = np.random.default_rng(0).normal(size=(6, 4)).astype("float32")
+    y = np.array([0, 3, 2, 2, 1, 0])
+    found = {}
+    for loss in ("softmax", "sigmoid"):
+        chosen = dataclasses.replace(config, loss=loss)
+        subject = trainings.Subject("ViT", 0, None, chosen, {})
+        found[loss] = float(subject.loss()(y, logits))
+    own = logits[np.arange(6), y]
+    assert found["softmax"] == pytest.approx(
+        np.mean(np.log(np.exp(logits).sum(-1)) - own), rel=1e-5
+    )
+    each = np.log1p(np.exp(logits)).sum(-1) - own
+    assert found["sigmoid"] == pytest.approx(each.mean(), rel=1e-5)
+
+
+@pytest.mark.long
+@on_last_backend
+def test_two_jobs_share_the_work(images, tmp_path):
+    data = [images(kind, 60) for kind in ("ant", "bat")][0]
+    command = [sys.executable, str(FOLDER.parent / "reproduce.py")]
+    options = ["dosovitskiy2021-figure6", "--data", str(data), "--steps", "5"]
+    done = subprocess.run(
+        [*command, *options, "--seeds", "4", "--jobs", "2", "--out", "out"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "dosovitskiy2021-figure6.md" in done.stdout
+    assert len(list((tmp_path / "out/trainings").iterdir())) == 4
+    found = json.loads(
+        (tmp_path / "out/results/dosovitskiy2021-figure6.json").read_text()
+    )
+    assert [len(rows) for rows in found["results"].values()] == [4]
+    numbers = re.findall(r"^(\d) of 8: ", done.stdout, re.M)
+    assert len(set(numbers)) == len(numbers) < 8  # the other process did some
+
+
+@on_last_backend
 def test_full_says_how_long_it_takes(tiny, monkeypatch, capsys):
     monkeypatch.setattr(trainings, "seconds_per_step", lambda config: (0.5, 86_400))
     monkeypatch.setattr(laboratory.device_name, "accelerator", lambda: "a device")
