@@ -115,7 +115,7 @@ def sigmoid(labels, logits):
 
 
 class SparseSigmoid(keras.losses.Loss):
-    """The loss `sigmoid` of class indices, shape (batch,), instead of one-hot labels."""
+    """The loss `sigmoid` of class indices (batch,) instead of one-hot labels."""
 
     def call(self, y_true, y_pred):
         """Returns one number for each image, shape (batch,)."""
