@@ -1,5 +1,12 @@
 """Numbers of a classifier, from its outputs or features: functions of NumPy arrays."""
 
+from .calibration import VectorScaling as VectorScaling
+from .calibration import brier_score as brier_score
+from .calibration import fit_label_temperatures as fit_label_temperatures
+from .calibration import fit_temperature as fit_temperature
+from .calibration import fit_vector_scaling as fit_vector_scaling
+from .conformal import ConformalSets as ConformalSets
+from .conformal import fit_conformal as fit_conformal
 from .corruption import ALEXNET as ALEXNET
 from .corruption import Reference as Reference
 from .corruption import mean_accuracy as mean_accuracy
@@ -14,6 +21,7 @@ from .intervals import bootstrap_interval as bootstrap_interval
 from .intervals import paired_difference as paired_difference
 from .intervals import seeds_interval as seeds_interval
 from .intervals import unpaired_difference as unpaired_difference
+from .linear_probe import label_probe as label_probe
 from .linear_probe import linear_probe as linear_probe
 from .linear_probe import quarter as quarter
 from .metrics import Estimate as Estimate
@@ -23,3 +31,14 @@ from .metrics import negative_log_likelihood as negative_log_likelihood
 from .metrics import scores as scores
 from .metrics import top_k_hits as top_k_hits
 from .neighbors import neighbor_votes as neighbor_votes
+from .out_of_distribution import detection_auroc as detection_auroc
+from .out_of_distribution import detection_fpr as detection_fpr
+from .out_of_distribution import energy_score as energy_score
+from .out_of_distribution import mahalanobis_score as mahalanobis_score
+from .out_of_distribution import neighbor_score as neighbor_score
+from .out_of_distribution import softmax_score as softmax_score
+from .selective import RiskCoverage as RiskCoverage
+from .selective import risk_coverage as risk_coverage
+from .several_labels import average_precision as average_precision
+from .several_labels import f1_scores as f1_scores
+from .several_labels import fit_thresholds as fit_thresholds

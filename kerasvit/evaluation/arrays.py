@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasvit.arguments import ArgumentError
+from kerasvit.arguments import ArgumentError, number
 
 
 def matrix(name: str, value: Any) -> np.ndarray:
@@ -69,6 +69,50 @@ def class_labels(name: str, value: Any, count: int, classes: int) -> np.ndarray:
             name,
         )
     return array.astype("int64")
+
+
+def share(name: str, value: Any, *, ends: bool = False) -> float:
+    """Checks a number between 0 and 1 and returns it as a float.
+
+    Args:
+        name: Name of the argument.
+        value: Value that the caller passed.
+        ends: Whether it may be 0 or 1.
+
+    Raises:
+        ArgumentError: It is out of its range.
+    """
+    number(name, value)
+    if 0 < value < 1 or (ends and value in (0, 1)):
+        return float(value)
+    raise ArgumentError(
+        f"`{name}` must be a share between 0 and 1, such as 0.95 for 95 %. Received: "
+        f"{value!r}.",
+        name,
+    )
+
+
+def label_table(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Checks the labels of images that may have several, and returns them as booleans.
+
+    Args:
+        name: Name of the argument.
+        value: Array (count, classes) of 0 and 1, or of booleans.
+        shape: (count, classes).
+
+    Raises:
+        ArgumentError: The shape is another one, or a value is neither 0 nor 1.
+    """
+    array = np.asarray(value)
+    if array.shape != shape:
+        raise ArgumentError(
+            f"`{name}` must have one column per class, 1 where the image has it: shape "
+            f"{shape}. Received: {array.shape}.",
+            name,
+        )
+    if not np.isin(array, (0, 1)).all():
+        raise ArgumentError(f"`{name}` must be 0 or 1. Received: other values.", name)
+    return array.astype(bool)
 
 
 def check_widths(train: np.ndarray, test: np.ndarray) -> None:

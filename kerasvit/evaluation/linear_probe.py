@@ -8,7 +8,7 @@ import numpy as np
 
 from kerasvit.arguments import ArgumentError, integer
 
-from .arrays import check_widths, class_labels, matrix
+from .arrays import check_widths, class_labels, label_table, matrix
 
 STRENGTHS = tuple(10.0 ** np.arange(-4, 3))  # C of scikit-learn, inverse of the penalty
 
@@ -88,6 +88,79 @@ def probes(train: tuple, validation: tuple, classes: int) -> tuple[Head, Head | 
     regression = _fitted(strength, (features - mean) / scale, all_labels, all_weights)
     whole = _head(regression, mean, scale, classes)
     return whole, alone and _head(alone, mean, scale, classes)
+
+
+def label_probe(
+    train_features: Any,
+    train_labels: Any,
+    validation_features: Any,
+    validation_labels: Any,
+) -> Head:
+    """Fits a logistic regression for each class of images with several labels, or none.
+
+    Each has the penalty that suits it, as in `linear_probe`. A class that no image has,
+    or all have, gets its frequency as bias and zeros as kernel. It needs scikit-learn.
+
+    Args:
+        train_features: Array (training images, width).
+        train_labels: Whether each image has each class, (training images, classes) of 0
+            and 1.
+        validation_features, validation_labels: Likewise.
+
+    Returns:
+        Kernel (width, classes) and bias (classes,) for features as they are, in
+        float32: the sigmoid of `features @ kernel + bias` has the probabilities.
+
+    Raises:
+        ArgumentError: A shape or a label does not fit, or a feature is NaN or infinite.
+    """
+    train = train_features, train_labels, None
+    validation = validation_features, validation_labels, None
+    return label_probes(train, validation)[0]
+
+
+def label_probes(train: tuple, validation: tuple) -> tuple[Head, Head]:
+    """Returns the `label_probe`, and the fit to the training images alone.
+
+    Args:
+        train, validation: As for `probes`, with labels (count, classes) of 0 and 1.
+    """
+    known = matrix("train_features", train[0])
+    held = matrix("validation_features", validation[0])
+    check_widths(known, held)
+    shape = len(known), np.shape(train[1])[-1]
+    labels = label_table("train_labels", train[1], shape)
+    shape = len(held), shape[1]
+    held_labels = label_table("validation_labels", validation[1], shape)
+    columns: list[list] = [[], []]
+    for each, other in zip(labels.T, held_labels.T, strict=True):
+        both = np.concatenate([each, other])
+        found: tuple = (None, None)
+        if both.any() and not both.all():
+            of_train = known, each.astype(int), train[2]
+            found = probes(of_train, (held, other.astype(int), validation[2]), 2)
+        for place, (head, of) in enumerate(zip(found, (both, each), strict=True)):
+            columns[place].append(_sigmoid_head(head, of, known.shape[1]))
+    whole, alone = (
+        (
+            np.stack([kernel for kernel, _ in heads], axis=1).astype("float32"),
+            np.array([bias for _, bias in heads], "float32"),
+        )
+        for heads in columns
+    )
+    return whole, alone
+
+
+def _sigmoid_head(
+    head: Head | None, labels: np.ndarray, width: int
+) -> tuple[np.ndarray, float]:
+    """Returns kernel and bias of one logit; of no head the frequency of the label."""
+    if head is None:
+        present = labels.sum()
+        odds = (present + 0.5) / (len(labels) - present + 0.5)
+        return np.zeros(width), math.log(odds)
+    kernel, bias = head
+    return kernel[:, 1] - kernel[:, 0], float(bias[1] - bias[0])
 
 
 def quarter(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
