@@ -57,7 +57,10 @@ MAY_SEE = {  # and `arguments` and `types`, which every room may import
     "patterns": set(),
     "records": set(),
     "preprocessing": {"preprocessing", "layers"},
-    "prediction": {"preprocessing", "records", "backend"},
+    "calibration": {"evaluation", "fine_tuning", "records"},
+    "prediction": {
+        *("preprocessing", "records", "backend", "calibration", "evaluation"),
+    },
     "saving": {
         "backend",
         *("hub", "preprocessing", "records", "adapters", "lora", "checkpoints"),
@@ -92,6 +95,8 @@ BUDGETS = {
     # Fields of the card, and how the Hub is accessed.
     "saving.push_to_hub": 18,
     "saving.save_pretrained": 12,
+    # What decides about a batch.
+    "training_batches.training_batches": 9,
     # Numbers of the algorithms, each with a default.
     "search.suggest_rho": 10,
     "lanczos.eigenpairs": 10,

@@ -20,6 +20,9 @@ from .folders import SUFFIXES as SUFFIXES  # noqa: E402
 from .folders import check_images as check_images  # noqa: E402
 from .folders import files_in as files_in  # noqa: E402
 from .folders import unread_files as unread_files  # noqa: E402
+from .from_files import find_files as find_files  # noqa: E402
+from .from_files import from_folder as from_folder  # noqa: E402
+from .from_files import from_table as from_table  # noqa: E402
 from .images import Images as Images  # noqa: E402
 from .images import IndexedImages as IndexedImages  # noqa: E402
 from .images import TransformedImages as TransformedImages  # noqa: E402
@@ -28,9 +31,6 @@ from .labelled_images import SAMPLE as SAMPLE  # noqa: E402
 from .labelled_images import LabelledImages as LabelledImages  # noqa: E402
 from .labelled_images import TrainingImages as TrainingImages  # noqa: E402
 from .labelled_images import built_in as built_in  # noqa: E402
-from .labelled_images import find_files as find_files  # noqa: E402
-from .labelled_images import from_folder as from_folder  # noqa: E402
-from .labelled_images import from_table as from_table  # noqa: E402
 from .labelled_images import from_tfds as from_tfds  # noqa: E402
 from .shards import Rows as Rows  # noqa: E402
 from .streamed_images import StreamedImages as StreamedImages  # noqa: E402

@@ -12,6 +12,7 @@ import copy
 import functools
 import io
 import os
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -42,7 +43,8 @@ class Images(abc.ABC):
     """Labelled images in a fixed order.
 
     Attributes:
-        labels: Class indices, int32 (count,).
+        labels: Class indices, int32 (count,); or, of images that may have several, 0
+            and 1 (count, classes).
         names: What a share of the images knows them by: relative paths, or numbers.
         channels: Number of channels.
         value_range: As for `Preprocessing`.
@@ -57,6 +59,11 @@ class Images(abc.ABC):
     def is_rgb(self) -> bool:
         """Whether images are read as colours of 8 bits."""
         return self.channels == 3 and self.value_range is None
+
+    @property
+    def has_several_labels(self) -> bool:
+        """Whether an image may have several labels, or none."""
+        return self.labels.ndim == 2
 
     def batches(
         self,
@@ -75,7 +82,8 @@ class Images(abc.ABC):
                 whether it normalises itself; or a `Preprocessing`.
             batch_size: Number of images per batch, of all processes together. The last
                 batch may be smaller without `pad`.
-            classes: Number of classes for one-hot labels; None: class indices.
+            classes: Number of classes for one-hot labels; None: class indices. Several
+                labels are always 0 and 1, float32 (rows, classes).
             normalize: False: values 0 to 255, for another model that normalises
                 itself. None: as the model needs; with a `Preprocessing`, True.
             shard: (i, n): yields rows i × b / n to (i + 1) × b / n of each batch of b,
@@ -103,19 +111,17 @@ class Images(abc.ABC):
         pad = pad or shard[1] > 1
         size = -(-count // batch_size) * batch_size  # of all batches, filled
 
-        def labelled(label: Tensor) -> Tensor:
-            return tf.one_hot(label, classes) if classes else label
-
         def example(item: Tensor, label: Tensor) -> tuple[Tensor, ...]:
             image = images.transformed(item, transform, normalize)
             weight = (tf.constant(size / count, tf.float32),) if pad else ()
-            return image, labelled(label), *weight
+            return image, label_of(label, classes), *weight
 
         examples = images.listed(rows).map(example, num_parallel_calls=tf.data.AUTOTUNE)
         if pad:
             shape = (*transform.size, self.channels)
             grey = tf.fill(shape, 0.0 if normalize else 127.5)
-            fill = tf.data.Dataset.from_tensors((grey, labelled(tf.constant(0)), 0.0))
+            label = label_of(tf.zeros(self.labels.shape[1:], tf.int32), classes)
+            fill = tf.data.Dataset.from_tensors((grey, label, 0.0))
             missing = size * rows.count // batch_size - rows.among(count)
             examples = examples.concatenate(fill.repeat(missing))
         batches = examples.batch(rows.count, drop_remainder=pad)
@@ -161,20 +167,29 @@ class Images(abc.ABC):
 
     @abc.abstractmethod
     def relabelled(self, table: np.ndarray) -> "Images":
-        """Returns the images with `table[label]` instead of their labels."""
+        """Returns the images with `table[label]` instead of their labels.
+
+        Args:
+            table: New class indices. Of several labels, those below 0 are left out.
+        """
 
     @abc.abstractmethod
     def listed(self, rows: Rows = ALL) -> tf.data.Dataset:
         """Returns (item, label) of every image once, in order, or of some rows."""
 
     @abc.abstractmethod
-    def shuffled(self, seed: int, first: Tensor, rows: Rows = ALL) -> tf.data.Dataset:
+    def shuffled(
+        self, seed: int, first: Tensor, rows: Rows = ALL, balanced: bool = False
+    ) -> tf.data.Dataset:
         """Returns (item, label) of endless epochs, each in another order.
 
         Args:
             seed: Seed of the order.
             first: Number of the first batch, int64.
             rows: The rows of each batch.
+            balanced: Whether classes take turns, each with its images in an order of
+                its own: rare ones have theirs more often. Only for `IndexedImages` with
+                one label each.
         """
 
     @abc.abstractmethod
@@ -224,7 +239,7 @@ class IndexedImages(Images):
     Args:
         items: Paths, or an array (count, height, width[, channels]), of uint8 if these
             are three.
-        labels: Class indices (count,).
+        labels: As for `Images`.
         names: As for `Images`; None: their numbers here.
         channels: Number of channels.
     """
@@ -232,7 +247,8 @@ class IndexedImages(Images):
     def __init__(
         self, items: Any, labels: Any, names: Any = None, channels: int = 3
     ) -> None:
-        self.items, self.labels = items, np.asarray(labels, "int32")
+        several = np.ndim(labels) == 2
+        self.items, self.labels = items, np.asarray(labels, "u1" if several else "i4")
         self.channels = channels
         self.names = np.arange(len(labels)) if names is None else names
         self.is_array = isinstance(items, np.ndarray)
@@ -243,10 +259,12 @@ class IndexedImages(Images):
         return len(self.labels)
 
     def sample(self, count: int, seed: int) -> "IndexedImages":
-        """Returns at most `count` images, stratified by class."""
+        """Returns at most `count` images, stratified by class if each has one."""
         if count >= len(self):
             return self
         random = np.random.default_rng(seed)
+        if self.has_several_labels:
+            return self.part(np.sort(random.permutation(len(self))[:count]))
         # The i-th of n images of a class has the position (i + u) / n, with a random u,
         # so that the classes have the same shares in any first part of this order.
         position = np.empty(len(self))
@@ -262,7 +280,11 @@ class IndexedImages(Images):
         return type(self)(items, self.labels[numbers], names, self.channels)
 
     def relabelled(self, table: np.ndarray) -> "IndexedImages":
-        return type(self)(self.items, table[self.labels], self.names, self.channels)
+        if self.has_several_labels:
+            labels = self.labels[:, np.argsort(table)[np.count_nonzero(table < 0) :]]
+        else:
+            labels = table[self.labels]
+        return type(self)(self.items, labels, self.names, self.channels)
 
     def fitted(
         self, model: Any, normalize: bool | None
@@ -282,24 +304,42 @@ class IndexedImages(Images):
 
         return tf.data.Dataset.range(rows.among(len(self))).map(numbered)
 
-    def shuffled(self, seed: int, first: Tensor, rows: Rows = ALL) -> tf.data.Dataset:
-        count = tf.constant(len(self), tf.int64)
+    def shuffled(
+        self, seed: int, first: Tensor, rows: Rows = ALL, balanced: bool = False
+    ) -> tf.data.Dataset:
         labels, seed = tf.constant(self.labels), tf.cast(seed, tf.int64)
+        chosen = self._in_turns(seed) if balanced else self._all_once(seed)
 
         def batch(i: Tensor) -> tuple[Tensor, Tensor]:
-            numbers = rows.number(tf.range(i * rows.count, (i + 1) * rows.count))
-            epochs = numbers // count
-            key, seeds = tf.fill([rows.count], SHUFFLE_KEY), tf.fill([rows.count], seed)
-            # index_shuffle of tf.random.experimental takes one seed only.
-            items = tf.raw_ops.RandomIndexShuffle(
-                index=numbers % count,
-                seed=tf.stack([key, seeds, epochs], axis=1),
-                max_index=count - 1,
-            )
+            items = chosen(rows.number(tf.range(i * rows.count, (i + 1) * rows.count)))
             return items, tf.gather(labels, items)
 
         # A batch at a time takes half the time.
         return tf.data.Dataset.range(first, LAST_NUMBER).map(batch).unbatch()
+
+    def _all_once(self, seed: Tensor) -> Callable[[Tensor], Tensor]:
+        """Returns the function from numbers of rows to images, each once an epoch."""
+        count = tf.constant(len(self), tf.int64)
+        return lambda numbers: _shuffled(numbers, count, SHUFFLE_KEY, seed)
+
+    def _in_turns(self, seed: Tensor) -> Callable[[Tensor], Tensor]:
+        """Returns the function from numbers of rows to images of classes in turns."""
+        present, counts = np.unique(self.labels, return_counts=True)
+        members = tf.constant(np.argsort(self.labels, kind="stable"), tf.int64)
+        begins = tf.constant(np.cumsum(counts) - counts, tf.int64)
+        sizes, classes = (
+            tf.constant(counts, tf.int64),
+            tf.constant(len(present), tf.int64),
+        )
+
+        def chosen(numbers: Tensor) -> Tensor:
+            # Each class once in a round, which is the number of its draw.
+            turn = _shuffled(numbers, classes, SHUFFLE_KEY + 1, seed)
+            size, round_ = tf.gather(sizes, turn), numbers // classes
+            place = _shuffled(round_, size, SHUFFLE_KEY + 2 + turn, seed)
+            return tf.gather(members, tf.gather(begins, turn) + place)
+
+        return chosen
 
     def whole(self, item: Tensor) -> Tensor:
         def pixels(i: int) -> np.ndarray:
@@ -375,6 +415,36 @@ class TransformedImages(IndexedImages):
 
     def in_memory(self, transform: Preprocessing, normalize: bool) -> Images:
         return self
+
+
+def _shuffled(numbers: Tensor, count: Tensor, key: Any, seed: Tensor) -> Tensor:
+    """Returns the place of each number in the order of its epoch, int64.
+
+    Args:
+        numbers: Numbers over all epochs of `count` places, int64 (rows,).
+        count: Number of places, or one of each row.
+        key: Another one gives another order, or one of each row.
+        seed: Seed of the orders.
+    """
+    like = tf.zeros_like(numbers)
+    # index_shuffle of tf.random.experimental takes one seed only.
+    return tf.raw_ops.RandomIndexShuffle(
+        index=numbers % count,
+        seed=tf.stack([like + key, like + seed, numbers // count], axis=1),
+        max_index=count - 1,
+    )
+
+
+def label_of(label: Tensor, classes: int | None) -> Tensor:
+    """Returns the label of an image for a batch.
+
+    Args:
+        label: Class index, or 0 and 1 (classes,).
+        classes: As for `Images.batches`.
+    """
+    if label.shape.rank:
+        return tf.cast(label, tf.float32)
+    return tf.one_hot(label, classes) if classes else label
 
 
 def transform_of(

@@ -1,7 +1,5 @@
-"""Finds, checks and splits labelled images: for training, validation and test.
+"""Labelled images in three parts: for training, validation and test.
 
-images = from_folder("photos")               # a folder of class folders
-images = from_table("labels.csv")            # a table of paths and labels
 images = from_tfds("oxford_iiit_pet")        # a data set of tensorflow-datasets
 images = built_in("digits")                  # no download
 images.train, images.validation, images.test, images.class_names
@@ -9,9 +7,7 @@ images.train, images.validation, images.test, images.class_names
 
 import dataclasses
 import functools
-import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,16 +17,14 @@ from kerasvit.preprocessing import Preprocessing
 
 from . import tfds
 from .augmentations import Augmentation
-from .folders import check_images, classes, existing, given_splits
 from .images import Images, IndexedImages
 from .installed_sets import BUILT_IN
-from .splits import SHARES, share_of, split, with_validation
+from .splits import share_of, split, with_validation
 from .streamed_images import StreamedImages
-from .tables import read_table
+from .tables import Task
 from .training_batches import TrainingBatches, training_batches
 
 SAMPLE = 50  # images that represent a data set
-Files = dict[str, dict[str, list[Path]]]  # {part: {class: files}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +51,7 @@ class TrainingImages:
         classes: int | None = None,
         normalize: bool | None = None,
         shard: tuple[int, int] = (0, 1),
+        balanced: bool = False,
     ) -> TrainingBatches:
         """Returns batches for `fit`, in another order in each epoch.
 
@@ -78,6 +73,8 @@ class TrainingImages:
                 for process i of n. The n processes together yield the batches of one.
                 No other image is decoded, except, to mix an odd number of rows, one at
                 each end.
+            balanced: Whether classes take turns, so that all are as frequent: the
+                images of rare ones are seen more often than once an epoch.
 
         Returns:
             A `tf.data.Dataset` of float32 images (rows, height, width, 3) and labels.
@@ -85,7 +82,8 @@ class TrainingImages:
         Raises:
             ValueError: The batch is larger than the set, or not a multiple of n; there
                 is no such augmentation, or it does not fit the size of the model's
-                images; it mixes labels that are class indices.
+                images; it mixes labels that are class indices; images with several
+                labels, or of a stream, cannot be balanced.
         """
         count = len(self.images)
         if integer("batch_size", batch_size, 1) > count:
@@ -95,6 +93,7 @@ class TrainingImages:
                 "batch_size",
             )
         how: Any = {"classes": classes, "normalize": normalize, "shard": shard}
+        how["balanced"] = balanced
         return training_batches(self.images, model, batch_size, augment, seed, **how)
 
     def measured(self, transform: Preprocessing, count: int = 2000) -> Preprocessing:
@@ -153,6 +152,12 @@ class LabelledImages:
     whole: int | None = None
 
     @property
+    def task(self) -> Task:
+        """ "multilabel" if an image may have several labels, else "single_label"."""
+        several = self.train.images.has_several_labels
+        return "multilabel" if several else "single_label"
+
+    @property
     def counts(self) -> dict[str, int]:
         """{part: number of images}."""
         parts = ("train", "validation", "test")
@@ -176,6 +181,8 @@ class LabelledImages:
 
     def of_share(self, share: float, seed: int = 0) -> "LabelledImages":
         """Returns the set with a share of its training images, the same of each class.
+
+        Of several labels it is a share of all images.
 
         The images of a smaller share are among those of a larger one with the same
         seed, as in Table 4 of arXiv 2106.01548.
@@ -201,8 +208,11 @@ class LabelledImages:
     def of_classes(self, names: Sequence[str]) -> "LabelledImages":
         """Returns the images of some classes, in all three parts.
 
+        Of several labels it returns all images, with the labels of these classes.
+
         Args:
-            names: Names of at least two classes; labels are their places here.
+            names: Names of at least two classes, of several labels of one; labels are
+                their places here.
 
         Raises:
             ValueError: A class is unknown or given twice, or there is one only; a part
@@ -216,9 +226,11 @@ class LabelledImages:
                 f"{', …' if len(self.class_names) > 20 else ''}.",
                 "classes",
             )
-        if len(names) < 2 or len(set(names)) < len(names):
+        several = self.train.images.has_several_labels
+        if len(names) < 2 - several or len(set(names)) < len(names):
             raise ArgumentError(
-                "`classes` must be two or more different names. Received: "
+                f"`classes` must be {'one' if several else 'two'} or more different "
+                "names. Received: "
                 f"{', '.join(names) or 'none'}.",
                 "classes",
             )
@@ -231,6 +243,8 @@ class LabelledImages:
         table[[self.class_names.index(name) for name in names]] = np.arange(len(names))
 
         def chosen(images: Any) -> Any:
+            if several:
+                return images.relabelled(table)
             numbers = np.flatnonzero(table[images.labels] >= 0)
             if not len(numbers):
                 raise ArgumentError(
@@ -273,92 +287,7 @@ def built_in(name: str, *, validation_share: float | None = None) -> LabelledIma
     if source.test_images:
         parts["test"] = np.arange(end, len(labels))
     sets = {part: IndexedImages(images[i], labels[i], i) for part, i in parts.items()}
-    return _labelled(sets, names)
-
-
-def find_files(path: str | os.PathLike) -> Files:
-    """Returns {part: {class: files}} of a folder of class folders, or of a CSV.
-
-    The parts are "train" and others; or "all", if they are not given.
-
-    Raises:
-        ValueError: As for `from_folder` and `from_table`; but a part may have one
-            class only.
-    """
-    found = Path(path).expanduser()
-    if found.is_file():
-        return read_table(found)
-    root = existing(path, table=False)
-    splits = given_splits(root) or {"all": root}
-    return {part: classes(place) for part, place in splits.items()}
-
-
-def from_folder(
-    path: str | os.PathLike,
-    *,
-    validation_share: float | None = None,
-    channels: int = 3,
-    shard: tuple[int, int] = (0, 1),
-) -> LabelledImages:
-    """Returns the images of a folder, after reading them all to find damaged files.
-
-    For `path/class/image.jpg`, a fixed tenth of every class is used for validation and
-    a fixed fifth for the test. For `path/train/class/image.jpg`, the same folders are
-    expected in `validation` (`val`, `valid`), `test` or both. Without validation, a
-    tenth of train is used; without test, the validation images are the test images.
-
-    Args:
-        path: The folder.
-        validation_share: Instead of a tenth for validation.
-        channels: Number of channels of the images, such as 1 for X-rays: grey PNG and
-            TIFF of 8 or 16 bits, TIFF of many bands, and `.npy`. With three, every
-            image becomes RGB of 8 bits.
-        shard: (i, n): reads every n-th image, from the i-th, to find damaged files, for
-            process i of n, which together read all.
-
-    Raises:
-        ValueError: The folder does not exist, has fewer than two classes or too few
-            images, or contains a damaged file; the share is given although there are
-            validation images.
-    """
-    if Path(path).is_file():
-        raise ValueError(f"{path} is a file: give it to `from_table`, if it is a CSV.")
-    root = existing(path, table=False)
-    places = given_splits(root) or {"all": root}
-    found = {part: classes(place) for part, place in places.items()}
-    _check_classes(found, places)
-    images = _of_files(path, found, places, validation_share, channels, shard)
-    if images.test is images.validation:  # such as "val"
-        images = dataclasses.replace(images, test_name=places["validation"].name)
-    return images
-
-
-def from_table(
-    path: str | os.PathLike,
-    *,
-    validation_share: float | None = None,
-    channels: int = 3,
-    shard: tuple[int, int] = (0, 1),
-) -> LabelledImages:
-    """Returns the images of a CSV, after reading them all to find damaged files.
-
-    Its first line names the columns: path (or file, filename, image), label (or class),
-    and perhaps split. A path is relative to the folder of the CSV. A split is train,
-    validation (val, valid) or test; without this column, images are chosen for
-    validation and test as in `from_folder`.
-
-    Args:
-        path: The CSV, in UTF-8.
-        validation_share, channels, shard: As for `from_folder`.
-
-    Raises:
-        ValueError: The file does not exist or is no such CSV; a line is wrong; and as
-            for `from_folder`.
-    """
-    table = existing(path, table=True)
-    found = read_table(table)
-    places = dict.fromkeys(found, table.parent)
-    return _of_files(path, found, places, validation_share, channels, shard)
+    return labelled(sets, names)
 
 
 def from_tfds(name: Any, *, validation_share: float | None = None) -> LabelledImages:
@@ -395,77 +324,15 @@ def from_tfds(name: Any, *, validation_share: float | None = None) -> LabelledIm
         part: StreamedImages(tfds.encoded(builder, split_name, image, label), decode)
         for part, split_name in parts.items()
     }
-    found = _labelled(sets, list(info.features[label].names), parts["test"])
+    found = labelled(sets, list(info.features[label].names), parts["test"])
     if not all(found.counts.values()):
         raise ValueError(f"{info.name}: too few images, {found.counts} in {parts}.")
     return found
 
 
-def _labelled(
+def labelled(
     sets: dict[str, Any], names: list[str], test_name: str = "test"
 ) -> LabelledImages:
+    """Returns the images of {part: `Images`}, and the names of their classes."""
     train = TrainingImages(sets["train"])
     return LabelledImages(train, sets["validation"], sets["test"], names, test_name)
-
-
-def _check_classes(found: Files, places: dict[str, Path]) -> None:
-    """Raises a `ValueError` unless the parts of a folder hold the same classes."""
-    first = next(iter(found))
-    names = list(found[first])
-    if len(names) < 2:
-        raise ValueError(
-            f"{places[first]} holds one class only, {names[0]!r}. A classifier "
-            "needs two or more class folders."
-        )
-    for part, named in found.items():
-        if wrong := set(names) ^ set(named):
-            raise ValueError(
-                f"{places[part]} and {places[first]} must hold the same class folders. "
-                f"Only in one: {', '.join(sorted(wrong))}."
-            )
-
-
-def _of_files(
-    path: str | os.PathLike,
-    found: Files,
-    places: dict[str, Path],
-    validation_share: float | None,
-    channels: int,
-    shard: tuple[int, int],
-) -> LabelledImages:
-    """Checks files and returns their images; paths in `places` are their names."""
-    if "validation" in found and validation_share is not None:
-        raise ValueError(
-            f"`validation_share`: {path} has validation images of its own, and no "
-            "others are used. Leave it out."
-        )
-    first = "all" if "all" in found else "train"
-    names = list(found[first])
-    listed = [files for named in found.values() for files in named.values()]
-    process, processes = shard
-    files = [file for some in listed for file in some]
-    check_images(files[process::processes], integer("channels", channels, 1))
-    sets = {
-        part: _indexed(named, names, places[part], channels)
-        for part, named in found.items()
-    }
-    if "validation" not in sets:
-        shares = {name: share for name, share in SHARES.items() if name not in sets}
-        parts = with_validation(shares, validation_share)
-        images = sets.pop(first)
-        chosen = split(images.labels, parts, names)
-        sets |= {part: images.part(numbers) for part, numbers in chosen.items()}
-    test_name = "test" if "test" in sets else "validation"
-    sets.setdefault("test", sets["validation"])
-    return _labelled(sets, names, test_name)
-
-
-def _indexed(
-    classes: dict[str, list[Path]], names: Sequence[str], root: Path, channels: int
-) -> IndexedImages:
-    listed = [classes.get(name, []) for name in names]
-    items = [path for files in listed for path in files]
-    counts = [len(files) for files in listed]
-    relative = [Path(os.path.relpath(path, root)).as_posix() for path in items]
-    labels = np.repeat(np.arange(len(counts)), counts)
-    return IndexedImages(items, labels, relative, channels)

@@ -10,11 +10,13 @@ smaller share are among those of a larger one with the same seed.
 
 import hashlib
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from .images import Images
 
+_ATTEMPTS = 20  # orders of groups with which a split is tried
 SHARES = {"validation": 0.1, "test": 0.2}  # of every class, without a given split
 
 
@@ -43,23 +45,30 @@ def split(
     shares: dict[str, float] = SHARES,
     names: list[str] | None = None,
     seed: int = 0,
+    *,
+    groups: Sequence[str | None] | None = None,
 ) -> dict[str, np.ndarray]:
     """Splits examples at random, stratified by class.
 
     Args:
-        labels: Class index of each example.
-        shares: {part: share of every class}, at least one example of each class.
+        labels: Class index of each example; or, of several labels, 0 and 1 (examples,
+            classes).
+        shares: {part: share of every class}, at least one example of each class; of
+            several labels, of each class with as many examples as parts.
         names: Names of the classes for messages, or None.
         seed: Seed of the split. It does not depend on the seed of the training, so that
             all trainings have the same test images.
+        groups: Names of groups, which are not divided; None for an example alone.
 
     Returns:
         {part: indices}, with the remaining examples in "train".
 
     Raises:
-        ValueError: A class has too few examples.
+        ValueError: A class has too few examples or groups.
     """
     labels = np.asarray(labels)
+    if groups is not None or labels.ndim == 2:
+        return _split_groups(labels, shares, names, seed, groups)
     parts: dict[str, list] = {name: [] for name in ("train", *shares)}
     for label in map(int, np.unique(labels)):
         members = np.flatnonzero(labels == label)
@@ -78,6 +87,103 @@ def split(
     return {name: np.sort(np.concatenate(chunks)) for name, chunks in parts.items()}
 
 
+def _split_groups(
+    labels: np.ndarray,
+    shares: dict[str, float],
+    names: list[str] | None,
+    seed: int,
+    groups: Sequence[str | None] | None,
+) -> dict[str, np.ndarray]:
+    """Splits examples of several labels, or in groups; else like `split`."""
+    if labels.ndim == 1:
+        labels = labels[:, None] == np.arange(labels.max() + 1)
+    named = groups or [None] * len(labels)
+    keys = [i if key is None else key for i, key in enumerate(named)]
+    numbers = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    group = np.array([numbers[key] for key in keys])
+    table = np.zeros((len(numbers), labels.shape[1]), int)
+    np.add.at(table, group, labels.astype(int))
+    parts = ("train", *shares)
+    wanted = _wanted(table.sum(axis=0), [*shares.values()])
+    few = (wanted > 0).all(axis=0) & ((table > 0).sum(axis=0) < len(parts))
+    if few.any():
+        label = int(np.argmax(few))
+        raise ValueError(
+            f"The images of class {names[label] if names else label} are in "
+            f"{(table[:, label] > 0).sum()} groups, and {', '.join(parts)} need one "
+            "each. Give smaller groups, or a column `split`."
+        )
+    sizes = np.bincount(group)
+    for attempt in range(_ATTEMPTS):
+        random = np.random.default_rng([seed, attempt])
+        chosen = _stratified(table, sizes, wanted, [*shares.values()], random)
+        held = np.stack([table[chosen == i].sum(0) for i in range(len(parts))])
+        if not (lacking := (held == 0) & (wanted > 0)).any():
+            found = chosen[group]
+            return {name: np.flatnonzero(found == i) for i, name in enumerate(parts)}
+    part, label = np.argwhere(lacking)[0]
+    raise ValueError(
+        f"No split was found with which each of {', '.join(parts)} has all classes: "
+        f"{parts[part]} has no image of class {names[label] if names else label}. Give "
+        "smaller groups, more images, or a column `split`."
+    )
+
+
+def _wanted(counts: np.ndarray, shares: list[float]) -> np.ndarray:
+    """Returns how many examples of each class a part is to have, (parts, classes)."""
+    rounded = [np.maximum(1, np.round(share * counts)) for share in shares]
+    found = np.where(counts > len(shares), np.array(rounded, int), 0)
+    found[0] -= np.maximum(0, found.sum(axis=0) + 1 - counts)
+    found = np.maximum(found, 0)
+    return np.concatenate([counts[None] - found.sum(axis=0), found])
+
+
+def _stratified(
+    table: np.ndarray,
+    sizes: np.ndarray,
+    wanted: np.ndarray,
+    shares: list[float],
+    random: np.random.Generator,
+) -> np.ndarray:
+    """Returns the number of each group's part, (groups,).
+
+    The class with the fewest examples that are left is first. Its groups, the largest
+    first, go to a part that has no such example, then to that which lacks most of them
+    (Sechidis et al. 2011, On the Stratification of Multi-Label Data, algorithm 1).
+
+    Args:
+        table: Number of examples of each class in a group, (groups, classes).
+        sizes: Number of examples of each group.
+        wanted: Result of `_wanted`.
+        shares: Shares of the parts but the first.
+        random: Generator of the order.
+    """
+    left, must = wanted.copy(), wanted > 0
+    room = np.array([1 - sum(shares), *shares]) * sizes.sum()
+    chosen = np.full(len(table), -1)
+    order = random.permutation(len(table))
+    order = order[np.argsort(-sizes[order], kind="stable")]
+
+    def place(unit: int, label: int | None) -> None:
+        keys = [room] if label is None else [room, left[:, label], must[:, label]]
+        part = np.lexsort(keys)[-1]
+        chosen[unit] = part
+        left[part] -= table[unit]
+        room[part] -= sizes[unit]
+        must[part] &= table[unit] == 0
+
+    remaining = table.sum(axis=0)
+    while remaining.any():
+        label = int(np.argmin(np.where(remaining > 0, remaining, np.inf)))
+        members = order[(chosen[order] < 0) & (table[order, label] > 0)]
+        for unit in members:
+            place(unit, label)
+        remaining = remaining - table[members].sum(axis=0)
+    for unit in order[chosen[order] < 0]:
+        place(unit, None)
+    return chosen
+
+
 def share_of(
     images: Images, share: float, seed: int, class_names: list[str]
 ) -> np.ndarray:
@@ -94,6 +200,8 @@ def share_of(
     Raises:
         ValueError: The share leaves a class without images.
     """
+    if images.has_several_labels:
+        return _share_of_several(images, share, seed, class_names)
     counts = np.bincount(images.labels, minlength=len(class_names))
     kept = np.floor(share * counts + 0.5).astype(int)
     if np.any(empty := (kept == 0) & (counts > 0)):
@@ -109,6 +217,22 @@ def share_of(
         order = sorted(members, key=lambda i: _rank(seed, images.names[i]))
         chosen.extend(order[: kept[label]])
     return np.sort(chosen)
+
+
+def _share_of_several(
+    images: Images, share: float, seed: int, class_names: list[str]
+) -> np.ndarray:
+    """Returns the numbers of a share of all images; else like `share_of`."""
+    order = sorted(range(len(images)), key=lambda i: _rank(seed, images.names[i]))
+    chosen = np.sort(order[: max(1, math.floor(share * len(images) + 0.5))])
+    counts = images.labels.sum(axis=0)
+    if np.any(empty := (images.labels[chosen].sum(axis=0) == 0) & (counts > 0)):
+        label = int(np.argmax(empty))
+        raise ValueError(
+            f"`share`: {share:g} leaves no image of the class {class_names[label]!r}, "
+            f"which has {counts[label]:,} for training. Give a larger one."
+        )
+    return chosen
 
 
 def _rank(seed: int, name: object) -> bytes:

@@ -74,7 +74,9 @@ class StreamedImages(Images):
             tf.data.experimental.assert_cardinality(rows.among(len(self)))
         )
 
-    def shuffled(self, seed: int, first: Tensor, rows: Rows = ALL) -> tf.data.Dataset:
+    def shuffled(
+        self, seed: int, first: Tensor, rows: Rows = ALL, balanced: bool = False
+    ) -> tf.data.Dataset:
         buffer = min(len(self), SHUFFLE_BUFFER)
 
         def epoch(i: Tensor) -> tf.data.Dataset:

@@ -24,7 +24,7 @@ from kerasvit.types import Tensor
 from . import operations
 from .augmentations import Augmentation, find_augmentation
 from .crops import crop_of_resized, random_crop
-from .images import Images
+from .images import Images, IndexedImages, label_of
 from .mixing import mix_one_of
 from .shards import Rows
 
@@ -159,6 +159,7 @@ def training_batches(
     classes: int | None = None,
     normalize: bool | None = None,
     shard: tuple[int, int] = (0, 1),
+    balanced: bool = False,
 ) -> TrainingBatches:
     """Returns batches for training: see `TrainingImages.batches`.
 
@@ -166,7 +167,9 @@ def training_batches(
     """
     augmentation = find_augmentation(augment)
     size, seed = integer("batch_size", batch_size, 1), integer("seed", seed, 0)
-    _check(augmentation, size, classes)
+    _check(augmentation, size, bool(classes) or images.has_several_labels)
+    if balanced:
+        _check_balanced(images)
     repeats = augmentation.repeats
     rows = Rows.of(size, shard, pairs=bool(augmentation.mixing), repeats=repeats)
     images, transform, normalize = images.fitted(model, normalize)
@@ -184,7 +187,7 @@ def training_batches(
         return *mix_one_of(augmentation.mixing, x, y, rows, key), marks
 
     def make(starts: tf.data.Dataset) -> tf.data.Dataset:
-        numbered = _numbered(starts, images, augmentation, seed, rows)
+        numbered = _numbered(starts, images, augmentation, seed, rows, balanced)
         batches = numbered.map(example, tf.data.AUTOTUNE)
         batches = batches.batch(rows.count, drop_remainder=True)
         if augmentation.mixing:
@@ -194,7 +197,7 @@ def training_batches(
     return TrainingBatches(make, max(1, round(len(images) / size)))
 
 
-def _check(augmentation: Augmentation, batch_size: int, classes: int | None) -> None:
+def _check(augmentation: Augmentation, batch_size: int, can_mix: bool) -> None:
     if 1 < augmentation.repeats >= batch_size:
         raise ArgumentError(
             f"`augment`: a batch of {batch_size} would be copies of one image. Take a "
@@ -202,7 +205,7 @@ def _check(augmentation: Augmentation, batch_size: int, classes: int | None) -> 
             "augment",
             "batch_size",
         )
-    if augmentation.mixing and not classes:
+    if augmentation.mixing and not can_mix:
         raise ArgumentError(
             "`augment` mixes images and their labels, which must be one-hot: give "
             "`classes=len(images.class_names)`, also for the validation images, and "
@@ -212,12 +215,24 @@ def _check(augmentation: Augmentation, batch_size: int, classes: int | None) -> 
         )
 
 
+def _check_balanced(images: Images) -> None:
+    if images.has_several_labels or not isinstance(images, IndexedImages):
+        raise ArgumentError(
+            "`balanced` needs images with one label each, of files or an array. "
+            f"Received: {'several labels' if images.has_several_labels else 'a stream'}"
+            ". Give a loss such as `kerasvit.AsymmetricLoss`, or weights, "
+            "`fit(class_weight=kerasvit.class_weights(counts))`.",
+            "balanced",
+        )
+
+
 def _numbered(
     starts: tf.data.Dataset,
     images: Images,
     augmentation: Augmentation,
     seed: int,
     rows: Rows,
+    balanced: bool,
 ) -> tf.data.Dataset:
     """Returns ((seed, draws, mark), (item, label)) of the rows of an iteration.
 
@@ -232,7 +247,7 @@ def _numbered(
     def iteration(start: Tensor) -> tf.data.Dataset:
         moves, first, end = tf.unstack(start)
         marks = tf.data.Dataset.range(first, end).map(lambda i: tf.stack([moves, i]))
-        examples = images.shuffled(seed, first, rows)
+        examples = images.shuffled(seed, first, rows, balanced)
         return tf.data.Dataset.zip(marks.map(drawn).unbatch(), examples)
 
     return starts.flat_map(iteration)
@@ -275,7 +290,7 @@ def _example(
             image = operations.erase(image, augmentation.erasing, own_seed, mean, std)
         if normalize:  # mixing does not change the result
             image = operations.per_channel(image, 1 / (255 * std), -mean / std)
-        label = tf.one_hot(label, classes) if classes else label
+        label = label_of(label, classes)
         shape = (*transform.size, images.channels)
         return tf.ensure_shape(image, shape), label, mark
 
