@@ -2,8 +2,12 @@
 
 from .asam import ASAM as ASAM
 from .distillation import DistillationTrainer as DistillationTrainer
+from .friendly import FriendlySAM as FriendlySAM
 from .gsam import GSAM as GSAM
 from .looksam import LookSAM as LookSAM
+from .losses import AsymmetricLoss as AsymmetricLoss
+from .losses import LogitAdjustedCrossentropy as LogitAdjustedCrossentropy
+from .losses import class_weights as class_weights
 from .masked_patches import MaskedPatches as MaskedPatches
 from .msam import MSAM as MSAM
 from .optimizers import AdamW as AdamW

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
-from kerasvit.training import ASAM, GSAM, MSAM, SAM, SAMON, LookSAM
+from kerasvit.training import ASAM, GSAM, MSAM, SAM, SAMON, FriendlySAM, LookSAM
 from tests.trainers import NAMES, RATE, TRAINERS, assert_same, batch, small, values
 
 pytestmark = pytest.mark.slow
@@ -88,6 +88,7 @@ DOUBLE = {
     "sam_on": lambda m: SAMON(m, RHO),
     "looksam": lambda m: LookSAM(m, RHO, 2, 0.7),
     "msam": lambda m: MSAM(m, RHO, 0.5),
+    "friendly": lambda m: FriendlySAM(m, RHO, 0.6, 0.5),
 }
 
 
@@ -127,6 +128,8 @@ def longhand(name, w, memory, variables):
         up = [a * (v.name in ("gamma", "beta")) for v, a in zip(variables, g)]
     elif name == "msam":
         up, rho = memory, -rho
+    elif name == "friendly":
+        up = [a - 0.6 * m for a, m in zip(g, memory)]
     if name != "asam":
         factor = rho / length(up)
     above = [slope(a + factor * b) for a, b in zip(w, up)]
@@ -138,6 +141,8 @@ def longhand(name, w, memory, variables):
         return above, [p - share * a for a, p in zip(g, above)]
     if name == "msam":
         return above, [0.5 * m + p for m, p in zip(memory, above)]
+    if name == "friendly":
+        return above, [0.5 * m + 0.5 * a for m, a in zip(memory, g)]
     return above, []
 
 
@@ -159,7 +164,7 @@ def test_float64_weights_are_perturbed_in_float64(name):
             [ops.convert_to_tensor(each, dtype="float64") for each in vector]
             for vector in (w, v)
         )
-        memory = memory if name in ("looksam", "msam") else []
+        memory = memory if name in ("looksam", "msam", "friendly") else []
         found = trainer.step_gradients(
             lambda values: (None, [slope(each) for each in values]), weights, memory
         )

@@ -1,11 +1,11 @@
-"""ASAM, GSAM, SAM-ON, LookSAM and MSAM, against their formulas in NumPy."""
+"""The successors of SAM, against their formulas in NumPy."""
 
 import keras
 import numpy as np
 import pytest
 from keras import layers
 
-from kerasvit.training import ASAM, GSAM, MSAM, SAM, SAMON, LookSAM
+from kerasvit.training import ASAM, GSAM, MSAM, SAM, SAMON, FriendlySAM, LookSAM
 from tests.once import rest_long_elsewhere
 
 pytestmark = pytest.mark.slow
@@ -186,10 +186,11 @@ def test_sam_on_knows_normalisations_by_name():
             lambda model: ASAM(model, 0.7, eta=0.02, biases=True),
             lambda model: SAMON(model, 0.4),
             lambda model: MSAM(model, 0.4, 0.8, perturbation="global"),
+            lambda model: FriendlySAM(model, 0.4, 0.5, 0.6, every=2),
         ],
         everywhere=2,
     ),
-    ids=["looksam", "gsam", "asam", "sam_on", "msam"],
+    ids=["looksam", "gsam", "asam", "sam_on", "msam", "friendly"],
 )
 def test_saves_loads_and_trains_in_half_precision(trainer, tmp_path):
     model = keras.Sequential(
@@ -232,6 +233,8 @@ def test_saves_loads_and_trains_in_half_precision(trainer, tmp_path):
         (lambda m: LookSAM(m, alpha=-1), "`alpha` must be"),
         (lambda m: MSAM(m, momentum=1.0), "`momentum` must be a finite number in"),
         (lambda m: MSAM(m, every=2), "`every` skips SAM's second pass"),
+        (lambda m: FriendlySAM(m, sigma=-1), "`sigma` must be a finite number"),
+        (lambda m: FriendlySAM(m, momentum=1.0), "`momentum` must be a finite number"),
     ],
 )
 def test_bad_arguments(make, message):
@@ -240,10 +243,12 @@ def test_bad_arguments(make, message):
 
 
 def compiled_trainer(name, model, **options):
-    """Compiles a LookSAM or an MSAM with other numbers than the defaults."""
+    """Compiles a trainer that remembers, with other numbers than the defaults."""
     trainer = {
         "looksam": lambda: LookSAM(model, RHO, 3, 0.6),
         "msam": lambda: MSAM(model, RHO, 0.8),
+        "friendly": lambda: FriendlySAM(model, RHO, 0.7, 0.8),
+        "friendly_every": lambda: FriendlySAM(model, RHO, 0.7, 0.8, every=3),
     }[name]()
     options = {"optimizer": keras.optimizers.SGD(RATE), "loss": "mse", **options}
     trainer.compile(**options)
@@ -258,6 +263,13 @@ def longhand(name, w, x, y, steps):
             far = length(v) or 1.0
             used = gradients([a - RHO * b / far for a, b in zip(w, v)], x, y)
             v = [0.8 * b + g for b, g in zip(v, used)]
+        elif name.startswith("friendly"):
+            used = g = gradients(w, x, y)
+            if name == "friendly" or i % 3 == 0:
+                d = [a - 0.7 * b for a, b in zip(g, v)]
+                above = [a + RHO * b / length(d) for a, b in zip(w, d)]
+                used = gradients(above, x, y)
+            v = g if i == 0 else [0.8 * b + 0.2 * a for a, b in zip(g, v)]
         else:
             g = gradients(w, x, y)
             if i % 3 == 0:
@@ -272,7 +284,7 @@ def longhand(name, w, x, y, steps):
     return found
 
 
-REMEMBERING = ["looksam", "msam"]
+REMEMBERING = ["looksam", "msam", "friendly", "friendly_every"]
 
 
 @pytest.mark.parametrize("name", REMEMBERING)
