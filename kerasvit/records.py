@@ -6,6 +6,8 @@ from .arguments import ArgumentError
 
 # Attribute of the output tensor of an `ImageModel` that refers to the model.
 OWNER = "_kerasvit_model"
+# `problem_type` of the record, in transformers' words.
+SEVERAL_LABELS = "multi_label_classification"
 
 
 def table_size(kwargs: dict[str, Any]) -> list[int] | None:

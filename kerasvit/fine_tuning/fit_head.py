@@ -1,26 +1,29 @@
 """Fits the head of a model to frozen features."""
 
 import dataclasses
+import functools
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import keras
 import numpy as np
 
-from kerasvit.arguments import ArgumentError, integer
+from kerasvit.arguments import ArgumentError, integer, one_of
 from kerasvit.backend.threads import using
-from kerasvit.evaluation.linear_probe import Head, probes, quarter
+from kerasvit.evaluation.linear_probe import Head, label_probes, probes, quarter
+from kerasvit.evaluation.several_labels import average_precision
 from kerasvit.preprocessing import Preprocessing
 from kerasvit.preprocessing.images import input_problem
-from kerasvit.records import found_record
+from kerasvit.records import SEVERAL_LABELS, found_record
 
-from .heads import inner_model, is_zero, softmax_heads
+from .heads import inner_model, is_zero, linear_heads
 from .labelled import Batch, labelled_batches
 
 MAX_IMAGES = 2_000  # images whose features are computed
 PER_CLASS = 10  # raises MAX_IMAGES for many classes
+TASKS = ("single_label", "multilabel")
 
 log = logging.getLogger("kerasvit")
 
@@ -28,6 +31,8 @@ log = logging.getLogger("kerasvit")
 @dataclasses.dataclass(frozen=True)
 class HeadAccuracy:
     """What `fit_head` returns: accuracies in [0, 1], of weighted images if they are.
+
+    Of several labels they are mean average precisions.
 
     Attributes:
         training: Of the images that the head was fitted to.
@@ -52,6 +57,7 @@ def fit_head(
     data: Any,
     validation: Any = None,
     *,
+    task: Literal["single_label", "multilabel"] | None = None,
     max_images: int | None = None,
     batch_size: int = 32,
     seed: int = 0,
@@ -84,6 +90,10 @@ def fit_head(
             and one of weight 0 not at all.
         validation: Other images, of the same forms, to measure the accuracy. None: a
             quarter of `data`.
+        task: "multilabel": an image may have several labels, or none, and labels are 0
+            and 1, (count, classes). The head is `kerasvit.evaluation.label_probe`, for
+            a loss of sigmoids such as Keras's `BinaryCrossentropy`. None: that of
+            images of `kerasvit.data`, else "single_label".
         max_images: Number of images that are read of `data`, and of `validation`: of
             arrays at random, of batches the first, also if they never end. None: 2,000,
             or 10 per class if that is more.
@@ -97,9 +107,11 @@ def fit_head(
             is NaN or infinite.
     """
     model = inner_model(model)
-    heads = softmax_heads(model)
+    several = _has_several(data, one_of("task", task, (None, *TASKS)))
+    heads = linear_heads(model, several)
+    read = max_images, batch_size, seed
     with using(model.variables, alone=True):
-        return _fit(model, heads, data, validation, max_images, batch_size, seed)
+        return _fit(model, heads, data, validation, several, *read)
 
 
 def _fit(
@@ -107,6 +119,7 @@ def _fit(
     heads: list[keras.layers.Dense],
     data: Any,
     validation: Any,
+    several: bool,
     max_images: int | None,
     batch_size: int,
     seed: int,
@@ -116,7 +129,7 @@ def _fit(
         max_images = max(MAX_IMAGES, PER_CLASS * classes)
     limit = integer("max_images", max_images, 2)
     seed = integer("seed", seed, 0)
-    read = classes, limit, integer("batch_size", batch_size, 1), seed
+    read: tuple = classes, limit, integer("batch_size", batch_size, 1), seed, several
     # A Sequential has no structure of its inputs, and Keras warns of a list of one.
     inputs = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
     body = keras.Model(inputs, [head.input for head in heads])
@@ -127,8 +140,9 @@ def _fit(
             "`data` must have two images at least. Received: 1.", "data"
         )
     rest, held = quarter(len(train.labels), seed)
+    fit: Any = label_probes if several else functools.partial(probes, classes=classes)
     found = [
-        probes((x[rest], *train.of(rest)[1:]), (x[held], *train.of(held)[1:]), classes)
+        fit((x[rest], *train.of(rest)[1:]), (x[held], *train.of(held)[1:]))
         for x in train.features
     ]
     fitted: Sequence[Head] = [whole for whole, _ in found]
@@ -151,7 +165,9 @@ def _fit(
     for head, values in zip(heads, fitted, strict=True):
         head.set_weights(values)
     if record := found_record(model):
-        record.pop("problem_type", None)  # of the head before: now it is one label
+        record.pop("problem_type", None)  # of the head before
+        if several:
+            record["problem_type"] = SEVERAL_LABELS
     _log_missing(train.labels, classes)
     return accuracy
 
@@ -169,14 +185,42 @@ class _Features(NamedTuple):
         return _Features(features, self.labels[rows], weights)
 
     def accuracy(self, heads: Sequence[Head | None]) -> float:
-        """Accuracy of the sum of the logits; NaN if a head could not be fitted."""
+        """Accuracy, or mAP, of the sum of the logits; NaN if a head is not fitted."""
         logits: Any = 0.0
         for x, head in zip(self.features, heads, strict=True):
             if head is None:
                 return math.nan
             logits = logits + x @ head[0] + head[1]
+        if self.labels.ndim == 2:
+            return _mean_precision(logits, self.labels, self.weights)
         right = np.argmax(logits, -1) == self.labels
         return float(np.average(right, weights=self.weights))
+
+
+def _mean_precision(
+    logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
+) -> float:
+    """Returns the mAP over the classes that an image has; NaN if there are none."""
+    each = average_precision(logits, labels, weights)
+    return float(np.mean(each[np.isfinite(each)])) if labels.any() else math.nan
+
+
+def _has_several(data: Any, task: str | None) -> bool:
+    """Whether images have several labels, by the task or by images of `kerasvit.data`.
+
+    Raises:
+        ArgumentError: These say something else.
+    """
+    images = getattr(data, "images", data)
+    known = getattr(images, "has_several_labels", None)
+    stated = None if task is None else task == "multilabel"
+    if known is not None and stated not in (None, known):
+        raise ArgumentError(
+            f"`data` has images with {'several labels' if known else 'one label each'}."
+            f" Received: task={task!r}. Leave it out.",
+            "task",
+        )
+    return bool(known if stated is None else stated)
 
 
 def _batches(data: Any, model: keras.Model, batch_size: int) -> Any:
@@ -260,7 +304,8 @@ def _values(head: keras.layers.Dense) -> Head:
 
 
 def _log_missing(labels: np.ndarray, classes: int) -> None:
-    missing = np.setdiff1d(np.arange(classes), labels)
+    found = labels if labels.ndim == 1 else np.flatnonzero(labels.any(axis=0))
+    missing = np.setdiff1d(np.arange(classes), found)
     if len(missing):
         shown = ", ".join(map(str, missing[:5])) + ", …" * (len(missing) > 5)
         log.warning(

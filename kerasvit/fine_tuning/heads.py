@@ -10,8 +10,11 @@ from kerasvit.records import found_record
 from kerasvit.training.wrapper import ModelWrapper
 
 HEADS = ("head", "head_distillation")  # names in models of kerasvit
-# Activations whose argument is the logits of a multinomial regression.
-ACTIVATIONS = (keras.activations.linear, keras.activations.softmax)
+# Activations whose argument is the logits of a regression, of one label and several.
+ACTIVATIONS = (
+    (keras.activations.linear, keras.activations.softmax),
+    (keras.activations.linear, keras.activations.sigmoid),
+)
 
 
 def heads_of(model: Any) -> list[keras.layers.Dense]:
@@ -39,8 +42,14 @@ def is_zero(heads: list[keras.layers.Dense]) -> bool:
     return not any(np.any(keras.ops.convert_to_numpy(head.kernel)) for head in heads)
 
 
-def softmax_heads(model: keras.Model) -> list[keras.layers.Dense]:
-    """Returns the heads of a classifier that a linear classifier can replace."""
+def linear_heads(model: keras.Model, several: bool = False) -> list[keras.layers.Dense]:
+    """Returns the heads of a classifier that a linear classifier can replace.
+
+    Args:
+        model: The classifier.
+        several: Whether images have several labels: then one class suffices, and the
+            head may have a sigmoid instead of a softmax.
+    """
     check_built(model)
     if not getattr(model, "inputs", None) or not getattr(model, "outputs", None):
         _refuse(model, "functional or Sequential, so that its features are known")
@@ -56,10 +65,12 @@ def softmax_heads(model: keras.Model) -> list[keras.layers.Dense]:
             "that one",
         )
     for head in heads:
-        if head.units < 2 or head.activation not in ACTIVATIONS:
+        if head.units < 2 - several or head.activation not in ACTIVATIONS[several]:
+            kind = "one class" if several else "two classes"
+            end = "sigmoid" if several else "softmax"
             _refuse(
                 model,
-                "a classifier of two classes or more, with logits or a softmax; its "
+                f"a classifier of {kind} or more, with logits or a {end}; its "
                 f"head has {head.units} outputs, activation {head.activation.__name__}",
             )
         if len(head.input.shape) != 2:

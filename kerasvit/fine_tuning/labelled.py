@@ -18,7 +18,7 @@ class Batch:
 
     Attributes:
         x: Inputs of the model: an array, or several in a structure.
-        labels: Class indices, int64 (count,).
+        labels: Class indices, int64 (count,); or 0 and 1, int64 (count, classes).
         weights: Weights of the images, float64 (count,), > 0; or None.
     """
 
@@ -34,7 +34,13 @@ class Batch:
 
 
 def labelled_batches(
-    name: str, data: Any, classes: int, limit: int, batch_size: int, seed: int
+    name: str,
+    data: Any,
+    classes: int,
+    limit: int,
+    batch_size: int,
+    seed: int,
+    several: bool = False,
 ) -> Iterator[Batch]:
     """Yields at most `limit` images, without those that came before or weigh nothing.
 
@@ -49,6 +55,7 @@ def labelled_batches(
             batches they are the first.
         batch_size: Of arrays.
         seed: Of the choice.
+        several: Whether an image may have several labels, or none.
 
     Raises:
         ArgumentError: The data have another form, or a label or weight is wrong.
@@ -59,7 +66,8 @@ def labelled_batches(
     else:
         batches = iterated(name, data)
     for x, y, weights in batches:
-        labels = class_indices(name, y, len(keras.tree.flatten(x)[0]), classes)
+        read = label_rows if several else class_indices
+        labels = read(name, y, len(keras.tree.flatten(x)[0]), classes)
         batch = Batch(x, labels, _checked_weights(name, weights, len(labels)))
         batch = batch.of(slice(limit))
         limit -= len(batch.labels)
@@ -71,6 +79,29 @@ def labelled_batches(
             yield batch.of(np.flatnonzero(use))
         if not limit:
             return
+
+
+def label_rows(name: str, y: Any, count: int, classes: int) -> np.ndarray:
+    """Returns which labels images have, 0 and 1 in int64 (count, classes).
+
+    Args:
+        name: Name of the argument, for errors.
+        y: (count, classes) of 0 and 1, in any dtype.
+        count: Number of images.
+        classes: Number of classes.
+
+    Raises:
+        ArgumentError: The labels are none of these.
+    """
+    y = np.asarray(y)
+    if y.shape != (count, classes) or not np.isin(y, (0, 1)).all():
+        raise ArgumentError(
+            f"Labels of `{name}` must be 0 or 1 for each of the model's classes, "
+            f"({count}, {classes}), for {count} images with several labels or none. "
+            f"Received: shape {y.shape}, {y.dtype}.",
+            name,
+        )
+    return y.astype("int64")
 
 
 def class_indices(name: str, y: Any, count: int, classes: int) -> np.ndarray:
@@ -185,6 +216,34 @@ def iterated(name: str, data: Any) -> Iterator[tuple]:
         if not isinstance(data, list) or any(hasattr(part, "shape") for part in data):
             _refuse(name, data)
     return (arrays(name, batch) for batch in data)
+
+
+def read_again(model: keras.Model, data: Any, batch_size: int) -> Iterator[tuple]:
+    """Returns batches (images, labels, weights or None) of all data, in order.
+
+    Args:
+        model: For images of `kerasvit.data`.
+        data: As for `fit_head`, where training images are in order, each once.
+        batch_size: Of arrays and images.
+
+    Raises:
+        ArgumentError: The data are none of these; for a batch, when it is read.
+    """
+    if hasattr(data, "images") and hasattr(data.images, "batches"):
+        data = data.images  # of training images, in order, each once
+    if hasattr(data, "batches"):
+        data = data.batches(model, batch_size)
+    if not isinstance(data, tuple):
+        return iterated("data", data)
+    x, y, weights = arrays("data", data)
+    starts = range(0, len(y), batch_size)
+    return (
+        keras.tree.map_structure(
+            lambda part, i=i: None if part is None else part[i : i + batch_size],
+            (x, y, weights),
+        )
+        for i in starts
+    )
 
 
 def arrays(name: str, batch: Any) -> tuple:

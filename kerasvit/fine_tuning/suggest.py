@@ -7,9 +7,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from kerasvit.arguments import ArgumentError, check_built, integer
+from kerasvit.arguments import ArgumentError, check_built, integer, number
 from kerasvit.training import AdamW, warmup_cosine
 
+from . import try_sam as trials
 from .heads import heads_of, inner_model
 from .labelled import arrays, iterated
 
@@ -113,6 +114,7 @@ def suggest_training(
     batch_size: int | None = None,
     pretrained: bool | None = None,
     adapters: bool | None = None,
+    try_sam: float | None = None,
 ) -> TrainingSuggestion:
     """Suggests learning rate, steps and other settings for a model and its images.
 
@@ -140,6 +142,10 @@ def suggest_training(
             vector below the head, such as a bias, differ by 1e-4 or more.
         adapters: Whether only LoRA's adapters and the head will be trained. None: as
             `add_lora` left the model.
+        try_sam: Minutes for short trainings with SAM and without, on three quarters of
+            the images, which are then read (at most 4,000; at least 40). `rho` is 0
+            unless the 95 % interval of SAM's gain in accuracy on the others lies above
+            0; `reasons` has the numbers. None: `rho` is SAM's usual radius, untried.
 
     Raises:
         ArgumentError: The model is not built or only its head is trained, the number of
@@ -168,13 +174,44 @@ def suggest_training(
     warmup_steps = min(WARMUP, steps // 10) if pretrained else WARMUP
     reasons = {name: reason for name, (_, reason) in chosen.items()}
     del chosen["optimizer"]
-    return TrainingSuggestion(
+    found = TrainingSuggestion(
         **{name: value for name, (value, _) in chosen.items()},
         warmup_steps=warmup_steps,
         images=count,
         steps_per_epoch=batches or math.ceil(count / batch_size),
         reasons=reasons,
     )
+    return found if try_sam is None else _tried(found, model, data, try_sam)
+
+
+def _tried(
+    found: TrainingSuggestion, model: keras.Model, data: Any, minutes: float
+) -> TrainingSuggestion:
+    """Returns the suggestion with SAM only if that helps in short trainings."""
+    if isinstance(data, int | np.integer):
+        raise ArgumentError(
+            "`try_sam` trains on the images: give them as `data`. Received: their "
+            f"number, {data}.",
+            "data",
+        )
+
+    def optimizer(steps: int) -> keras.optimizers.Optimizer:
+        warmup = min(found.warmup_steps, steps // 10)
+        rate = warmup_cosine(found.learning_rate, steps=steps, warmup_steps=warmup)
+        return AdamW(rate, global_clipnorm=CLIP)
+
+    trial = trials.try_sam(
+        *(model, data),
+        optimizer=optimizer,
+        rho=found.rho,
+        batch_size=found.batch_size,
+        steps=found.steps,
+        linear_head=found.linear_head,
+        minutes=number("try_sam", minutes, positive=True, meaning="minutes"),
+    )
+    rho = found.rho if trial.helps else 0.0
+    reasons = {**found.reasons, "rho": trial.sentence}
+    return dataclasses.replace(found, rho=rho, reasons=reasons)
 
 
 def _count(data: Any) -> tuple[int, int | None, int | None]:

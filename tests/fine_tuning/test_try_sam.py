@@ -1,0 +1,92 @@
+"""`suggest_training(try_sam=...)`: SAM only where it helps."""
+
+import keras
+import numpy as np
+import pytest
+
+import kerasvit
+from kerasvit.fine_tuning import try_sam
+from tests.models.tiny import TINY
+from tests.once import on_last_backend
+
+random = np.random.default_rng(0)
+
+
+def model(classes=3):
+    keras.utils.set_random_seed(0)
+    options = {**TINY["VisionTransformer"], "num_classes": classes}
+    return kerasvit.VisionTransformer(**options)
+
+
+def images(count, of, classes=3):
+    labels = random.integers(classes, size=count)
+    x = random.normal(size=(count, *of.input_shape[1:])) * 0.4
+    x += 0.3 * (labels - 1)[:, None, None, None]
+    return np.clip(x, -1, 1).astype("float32"), labels
+
+
+def test_short_trainings_decide():
+    made = model()
+    before = [w.copy() for w in made.get_weights()]
+    found = kerasvit.suggest_training(made, images(80, made), try_sam=0.3)
+    # Images that plain training learns at once: SAM gains nothing, or is not tried.
+    assert found.rho == 0 and found.reasons["rho"].startswith("plain training: ")
+    assert "rho" in repr(found) and found.optimizer()
+    for a, b in zip(before, made.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@on_last_backend
+def test_sam_is_chosen_only_if_the_interval_is_above_zero(monkeypatch):
+    made = model()
+    data = images(80, made)
+    for low, rho in ((0.01, 0.05), (-0.01, 0.0), (0.0, 0.0)):
+        trial = try_sam.Trial(0.03, low, 0.05, 4, 20)
+        monkeypatch.setattr(try_sam, "try_sam", lambda *a, trial=trial, **o: trial)
+        found = kerasvit.suggest_training(made, data, try_sam=1)
+        assert found.rho == rho
+        assert "+3.0 points of validation accuracy" in found.reasons["rho"]
+        assert found.reasons["rho"].startswith("with SAM" if rho else "plain training")
+
+
+@on_last_backend
+def test_without_time_training_is_plain():
+    made = model()
+    found = kerasvit.suggest_training(made, images(80, made), try_sam=1e-6)
+    assert found.rho == 0 and "give more minutes" in found.reasons["rho"]
+
+
+@on_last_backend
+def test_each_pair_has_its_own_held_out_images(monkeypatch):
+    seen = []
+
+    def paired(hits, others):
+        seen.append((hits, others))
+        return 0.5, 0.4, 0.6
+
+    monkeypatch.setattr(try_sam, "paired_difference", paired)
+    made = model()
+    found = try_sam.try_sam(
+        *(made, images(80, made)),
+        optimizer=lambda steps: keras.optimizers.SGD(0.01),
+        **{"rho": 0.1, "batch_size": 8, "steps": 10, "linear_head": False},
+        minutes=0.4,
+    )
+    assert found.trainings >= 1 and found.steps == 10 and found.helps
+    [(hits, others)] = seen
+    assert len(hits) == len(others) == 20 * found.trainings
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("data", "minutes", "message"),
+    [
+        (100, 1, "`try_sam` trains on the images: give them"),
+        (None, 1, "needs 40 images or more. Received: 30"),
+        (None, 0, "`try_sam` must be a finite number > 0"),
+    ],
+)
+def test_a_wrong_call_gets_a_sentence(data, minutes, message):
+    made = model()
+    with pytest.raises(ValueError, match=message):
+        kerasvit.suggest_training(made, data or images(30, made), try_sam=minutes)
