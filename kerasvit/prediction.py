@@ -2,7 +2,7 @@
 
 import functools
 import importlib.resources
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from typing import Any, TypeAlias, overload
 
@@ -16,10 +16,11 @@ from kerasvit.types import Shape, Tensor
 
 from .arguments import integer
 from .backend.forward import outputs_of
-from .records import found_record
+from .calibration import Calibration, calibration_of
+from .evaluation.arrays import share
+from .records import SEVERAL_LABELS, found_record
 
 _BATCH_SIZE = 32
-_SEVERAL_LABELS = "multi_label_classification"
 _NO_TRANSFORM = (
     "The model's record has no preprocessing: set model.preprocessing = "
     "kerasvit.Preprocessing(size, ...), or pass preprocessed arrays of floats."
@@ -27,21 +28,42 @@ _NO_TRANSFORM = (
 
 
 Best: TypeAlias = list[tuple[str, float]]  # (name, probability) of an image
+Unusual: TypeAlias = tuple[Best, float]  # with the share of `ood`
 
 
 @overload
 def classify(
-    model: keras.Model, images: str | PathLike[str] | Image.Image, top: int = 5
+    model: keras.Model,
+    images: str | PathLike[str] | Image.Image,
+    top: int = 5,
+    *,
+    coverage: float | None = None,
 ) -> Best: ...
 @overload
 def classify(
-    model: keras.Model, images: list[Any] | tuple[Any, ...], top: int = 5
+    model: keras.Model,
+    images: list[Any] | tuple[Any, ...],
+    top: int = 5,
+    *,
+    coverage: float | None = None,
 ) -> list[Best]: ...
 @overload
-def classify(model: keras.Model, images: Any, top: int = 5) -> Best | list[Best]: ...
 def classify(
-    model: keras.Model, images: Any, top: int = 5
-) -> list[tuple[str, float]] | list[list[tuple[str, float]]]:
+    model: keras.Model,
+    images: Any,
+    top: int = 5,
+    *,
+    coverage: float | None = None,
+    ood: bool = False,
+) -> Best | list[Best] | Unusual | list[Unusual]: ...
+def classify(
+    model: keras.Model,
+    images: Any,
+    top: int = 5,
+    *,
+    coverage: float | None = None,
+    ood: bool = False,
+) -> Any:
     """Classifies one or several images.
 
     Images are preprocessed with the evaluation transform of the model's weights, which
@@ -52,14 +74,21 @@ def classify(
     Probabilities are the softmax of the logits. Of a model with several labels per
     image, whose record has "multi_label_classification" as `problem_type`, and of one
     with a single logit, they are the sigmoid of each logit, as in transformers'
-    pipelines/image_classification.py.
+    pipelines/image_classification.py. After `kerasvit.calibrate` they are calibrated,
+    and of several labels all that reach their threshold are returned, perhaps none.
 
     Args:
         model: A kerasvit classifier: (batch, H, W, 3) → (batch, classes) logits.
         images: One image: a path, a PIL image or an array (height, width, channels);
             or several: a list of these, or an array (batch, height, width, channels).
             Arrays of floats must be preprocessed and have the model's size.
-        top: Number of classes to return, ≥ 1; at most all classes are returned.
+        top: Number of classes to return, ≥ 1; at most all classes are returned. With
+            `coverage` or thresholds it has no effect.
+        coverage: In (0, 1), for a calibrated model of one label: returns for each image
+            the set of classes that has the right one at this rate.
+        ood: For a calibrated model: returns for each image a tuple, with the share of
+            the calibration's images that are less unusual. Near 1 the image is unlike
+            those of the training.
 
     Returns:
         A list of (name, probability) for one image, most probable class first; a list
@@ -68,12 +97,13 @@ def classify(
     Raises:
         ValueError: The model has no record or no classes, or is a regression; an image
             cannot be read (the message names it), or preprocessed values are out of the
-            model's range.
+            model's range; the model is not calibrated, or has changed since.
     """
     top = integer("top", top, 1)
     record = _record(model)
     activation = _activation(record, model.outputs[0].shape[-1])
     names = _names(record, model.outputs[0].shape[-1])
+    calibrated = _calibrated(model, coverage, ood)
     images, single = _listed(images)
     batch = np.stack(_preprocessed(images, record, model.inputs[0].shape[1:3]))
     starts = range(0, len(batch), _BATCH_SIZE)
@@ -86,9 +116,54 @@ def classify(
             f"The model's output for image {i} is not finite: its weights are damaged, "
             "or float16 overflows (use float32 or mixed_bfloat16)."
         )
-    shares = keras.ops.convert_to_numpy(activation(logits))
-    results = [_best(row, names, top) for row in shares]
+    if calibrated is None:
+        shares = keras.ops.convert_to_numpy(activation(logits))
+        results: list = [_best(row, names, top) for row in shares]
+    else:
+        shares = calibrated.probabilities(logits)
+        chosen = _chosen(calibrated, logits, shares, coverage)
+        results = [
+            _best(row, names, top if kept is None else int(kept.sum()), kept)
+            for row, kept in zip(shares, chosen, strict=True)
+        ]
+    if ood and calibrated:
+        unusual = map(float, calibrated.unusual(logits))
+        results = list(zip(results, unusual, strict=True))
     return results[0] if single else results
+
+
+def _calibrated(
+    model: keras.Model, coverage: float | None, ood: bool
+) -> Calibration | None:
+    """Returns the calibration of a model, after checking that it has what is asked."""
+    found = calibration_of(model)
+    if coverage is not None:
+        share("coverage", coverage)
+    if found is None and (ood or coverage is not None):
+        raise ValueError(
+            f"`{'ood' if ood else 'coverage'}`: the model is not calibrated. Call "
+            "kerasvit.calibrate(model, data) with validation images first."
+        )
+    if found and coverage is not None and found.scores is None:
+        raise ValueError(
+            "`coverage`: sets are for models of one label per image, and this one has "
+            "several. Leave it out: all labels over their threshold are returned."
+        )
+    return found
+
+
+def _chosen(
+    calibrated: Calibration,
+    logits: np.ndarray,
+    shares: np.ndarray,
+    coverage: float | None,
+) -> Sequence[np.ndarray | None]:
+    """Returns whether each class is returned, for each image; None: the `top` ones."""
+    if coverage is not None:
+        return list(calibrated.sets(logits, coverage))
+    if calibrated.thresholds is not None:
+        return list(shares >= np.array(calibrated.thresholds))
+    return [None] * len(shares)
 
 
 @functools.cache
@@ -103,7 +178,15 @@ def imagenet_names() -> tuple[str, ...]:
     return tuple(line for line in lines if not line.startswith("#"))
 
 
-def _best(probabilities: np.ndarray, names: list[str], top: int) -> Best:
+def _best(
+    probabilities: np.ndarray,
+    names: list[str],
+    top: int,
+    chosen: np.ndarray | None = None,
+) -> Best:
+    """Returns the most probable classes, of those that are chosen or of all."""
+    if chosen is not None:
+        probabilities = np.where(chosen, probabilities, -1)
     # A stable sort keeps the class order of equal probabilities.
     order = np.argsort(-probabilities, kind="stable")[:top]
     return [(names[i], float(probabilities[i])) for i in order]
@@ -112,13 +195,13 @@ def _best(probabilities: np.ndarray, names: list[str], top: int) -> Best:
 def _activation(record: dict[str, Any], classes: int) -> Callable[..., Tensor]:
     """Returns the function from logits (count, classes) to probabilities."""
     stated = record.get("problem_type")
-    if stated not in (None, _SEVERAL_LABELS, "single_label_classification"):
+    if stated not in (None, SEVERAL_LABELS, "single_label_classification"):
         raise ValueError(
             f"The model's record states {stated!r} as `problem_type`: its outputs are "
             "not logits of classes. Call model.predict for them; if they are logits, "
             "remove the field: model.record.pop('problem_type')."
         )
-    several = stated == _SEVERAL_LABELS or classes == 1
+    several = stated == SEVERAL_LABELS or classes == 1
     return keras.ops.sigmoid if several else keras.ops.softmax
 
 

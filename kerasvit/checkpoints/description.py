@@ -103,6 +103,7 @@ class Description:
     image_size: Size | None = None
     label_names: Any = None
     problem_type: str | None = None
+    calibration: dict[str, Any] | None = None
     open_arguments: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     architecture: str = ""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 _KEYS = {"value", "dataset", "split", "images", "interval_95"}
-_SHARES = re.compile(r"accuracy|top_?[15]$")  # shown in percent
+_SHARES = re.compile(r"accuracy|precision|F1|top_?[15]$")  # shown in percent
 
 
 def are_metrics(metrics: dict) -> bool:

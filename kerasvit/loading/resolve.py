@@ -50,7 +50,8 @@ class Plan:
     Attributes:
         kwargs: All arguments of the builder.
         record: Fields of `ImageModel.record`: `variant`, `preprocessing`, and for
-            loaded weights `origin`, `label_names`, `problem_type`, `kernel` and `base`.
+            loaded weights `origin`, `label_names`, `problem_type`,
+            `calibration`, `kernel` and `base`.
         explicit: Names of the arguments in `kwargs` that the caller stated.
         source_size: (height, width) in pixels for which the weights were trained.
         source_stride: Distance between neighbouring patches in pixels for which they
@@ -124,6 +125,8 @@ def resolve(description: Description, variant: VariantLike, request: Request) ->
     }
     if description.problem_type and kwargs["num_classes"] == trained["num_classes"]:
         record["problem_type"] = description.problem_type
+    if description.calibration and kwargs["num_classes"] == trained["num_classes"]:
+        record["calibration"] = description.calibration
     own = resampling_kernel(description.code_base, description.builder)
     if description.kernel != own:
         record["kernel"] = description.kernel  # of this file only

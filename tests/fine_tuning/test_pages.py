@@ -194,6 +194,62 @@ def test_fresh_weights_learn(name, data):
     assert accuracy(model, data) > FRESH
 
 
+@on_last_backend
+def test_a_calibrated_model_answers_sets(data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model, (validation, labels) = trained(), data[1]
+    names = {"validation": validation, "validation_labels": labels}
+    names |= {"photo": validation[0].astype("uint8"), "model": model}
+    found = run(block("kerasvit/CALIBRATION.md", "calibrate"), data, **names)
+    assert 0 <= found["unusual"] <= 1 and 1 <= len(found["labels_of"]) <= 10
+    assert found["best"][0][0] == found["labels_of"][0][0]
+    sets = kerasvit.classify(kerasvit.from_pretrained("pets"), validation, coverage=0.9)
+    right = [f"class {i}" in dict(each) for i, each in zip(labels, sets, strict=True)]
+    assert np.mean(right) > 0.85
+
+
+@on_last_backend
+def test_averages_of_models(data, linear):
+    start = trained()
+    kerasvit.fit_head(start, data[0])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    models = []
+    for seed in (0, 1):
+        keras.utils.set_random_seed(seed)
+        models.append(keras.models.clone_model(start))
+        models[-1].set_weights(start.get_weights())
+        models[-1].compile(keras.optimizers.Adam(1e-5), loss)
+        models[-1].fit(*data[0], epochs=2, verbose=0)
+    names = {"validation": data[1][0], "validation_labels": data[1][1]}
+    names |= {"first": models[0], "second": models[1], "start": start}
+    found = run(block("kerasvit/CALIBRATION.md", "soup ="), data, **names)
+    best = max(accuracy(each, data) for each in models)
+    assert accuracy(found["soup"], data) >= best
+    assert max(found["curve"].scores) >= found["curve"].scores[-1] > linear
+
+
+@on_last_backend
+def test_a_table_of_several_labels(data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = ["path,label"]
+    for i, (image, label) in enumerate(zip(*data[0], strict=True)):
+        Image.fromarray(image.astype("uint8")).save(f"{i}.png")
+        names = [f"digit {label}", *(["even"] if label % 2 == 0 else [])]
+        lines.append(f"{i}.png,{'|'.join(names)}")
+    Path("labels.csv").write_text("\n".join(lines))
+    text = block("recipes/LABELS.md", "from_table")
+    text = text.replace("kerasvit.ViTS16(", "TrainedViT(")
+    text = text.replace('"augreg_in21k_ft_in1k"', "weights")
+    names = {"TrainedViT": TrainedViT, "weights": FOLDER}
+    model, images = (run(text, data, **names)[name] for name in ("model", "images"))
+    answers = kerasvit.classify(model, [str(path) for path in images.test.items])
+    predicted = np.array(
+        [[name in dict(each) for name in images.class_names] for each in answers]
+    )
+    scores = kerasvit.evaluation.f1_scores(predicted, images.test.labels)
+    assert scores["micro"] > 0.6
+
+
 DEVICES = {"jax": "DataParallel", "tensorflow": "MirroredStrategy"}
 
 

@@ -25,6 +25,7 @@ _TYPES: dict[str, Any] = {
     "builder": str, "kwargs": dict, "preprocessing": dict, "format_version": int,
     "variant": (str, type(None)), "weights_sha256": (str, type(None)),
     "adapters_sha256": (str, type(None)), "problem_type": (str, type(None)),
+    "calibration": (dict, type(None)),
 }  # fmt: skip
 
 
@@ -65,6 +66,7 @@ class SavedFolder(Source):
             image_size=trained,
             label_names=record.get("label_names") or config.get("label_names"),
             problem_type=config.text("problem_type") or record.get("problem_type"),
+            calibration=record.get("calibration"),
             saved=True,
             variant=record.get("variant"),
             base=_base(record.get("base")),

@@ -1,0 +1,307 @@
+"""Calibrates a classifier: temperatures, thresholds, conformal sets, unlike images.
+
+kerasvit.calibrate(model, (images, labels))     # validation images
+kerasvit.classify(model, "photo.jpg", coverage=0.9)
+"""
+
+import dataclasses
+import hashlib
+import math
+from typing import Any, Literal
+
+import keras
+import ml_dtypes
+import numpy as np
+
+from kerasvit.evaluation import calibration, conformal, several_labels
+from kerasvit.evaluation.out_of_distribution import energy_score
+
+from .arguments import ArgumentError, integer, one_of
+from .fine_tuning.heads import heads_of, inner_model
+from .fine_tuning.labelled import class_indices, label_rows, read_again
+from .records import SEVERAL_LABELS, found_record
+
+KEPT = 1_000  # scores of images, at most, that a record has
+FEWEST = 20  # images, so that each half has ten
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """What `calibrate` found; `model.record["calibration"]` has the same as a dict.
+
+    Attributes:
+        temperature: T of softmax(logits / T); of several labels one of each class, of
+            sigmoids.
+        head_sha256: Hash of the head's weights, rounded to bfloat16.
+        images: Number of images of the first half, for temperature and thresholds, and
+            of the second, for scores and energies.
+        thresholds: Of several labels, the smallest probability at which an image has a
+            class; above 1 if the class is never predicted.
+        method, penalty, rank: As for `kerasvit.evaluation.fit_conformal`, of one label.
+        scores: Sorted conformal scores of the right classes, of one label.
+        energies: Sorted energy scores.
+    """
+
+    temperature: float | list[float]
+    head_sha256: str
+    images: list[int]
+    thresholds: list[float] | None = None
+    method: str = "raps"
+    penalty: float = 0.1
+    rank: int = 1
+    scores: list[float] | None = None
+    energies: list[float] | None = None
+
+    def sets(self, logits: np.ndarray, coverage: float) -> np.ndarray:
+        """Returns whether each class is in the set of each image, (count, classes).
+
+        Args:
+            logits: Of the model, (count, classes).
+            coverage: In (0, 1).
+
+        Raises:
+            ArgumentError: The second half had fewer than 1 / (1 - coverage) images.
+        """
+        rule = conformal.of_scores(
+            self.scores or [], coverage, self.method, self.penalty, self.rank
+        )
+        return rule(logits / self.temperature)
+
+    def probabilities(self, logits: np.ndarray) -> np.ndarray:
+        """Returns the calibrated probabilities, float64 (count, classes)."""
+        scaled = np.asarray(logits, "float64") / self.temperature
+        if isinstance(self.temperature, list):
+            return np.exp(-np.logaddexp(0, -scaled))
+        return np.exp(calibration.log_probabilities(scaled))
+
+    def unusual(self, logits: np.ndarray) -> np.ndarray:
+        """Returns the share of the second half that is less unusual, (count,).
+
+        Near 1 an image is unlike the validation images, by its energy.
+        """
+        energies = np.asarray(self.energies or [])
+        found = _energy(logits, isinstance(self.temperature, list))
+        return np.searchsorted(energies, found) / max(1, len(energies))
+
+
+def calibrate(
+    model: keras.Model,
+    data: Any,
+    *,
+    method: Literal["threshold", "aps", "raps"] = "raps",
+    precision: float | None = None,
+    recall: float | None = None,
+    batch_size: int = 32,
+    seed: int = 0,
+) -> Calibration:
+    """Calibrates a classifier on validation images, and keeps the result in its record.
+
+    The images are divided in two at random. One half gives the temperature (of several
+    labels: that of each class, and its threshold). The other gives the scores of
+    conformal sets and of unlike images. `kerasvit.classify` uses them, and
+    `save_pretrained` and `push_to_hub` save them.
+
+        kerasvit.calibrate(model, images.validation)
+        kerasvit.classify(model, "photo.jpg", coverage=0.9)     # a set of classes
+        kerasvit.classify(model, "photo.jpg", ood=True)         # and how unusual it is
+
+    Args:
+        model: A classifier of kerasvit, or a trainer of one. Of several labels if its
+            record has the `problem_type` "multi_label_classification".
+        data: Images that were not trained on, and that chose nothing else, such as the
+            epoch, in any of the forms of `kerasvit.fit_head`; at least 20.
+        method: Score of conformal sets: see `kerasvit.evaluation.fit_conformal`.
+        precision, recall: As for `kerasvit.evaluation.fit_thresholds`, of several
+            labels; None: thresholds with the best F1 score.
+        batch_size: Number of images per call of the model, for arrays.
+        seed: Seed of the division.
+
+    Raises:
+        ArgumentError: The model has no record; `data` has another form, or too few
+            images; an argument is wrong.
+    """
+    model = inner_model(model)
+    record = found_record(model)
+    if record is None:
+        raise ArgumentError(
+            f"`model` must be a classifier of kerasvit. Received: {model!r:.200}.",
+            "model",
+        )
+    one_of("method", method, conformal.METHODS)
+    integer("seed", seed, 0)
+    several = record.get("problem_type") == SEVERAL_LABELS
+    if not several and (precision, recall) != (None, None):
+        raise ArgumentError(
+            "`precision` and `recall` are for several labels per image. Leave them "
+            "out, or fit the head with task='multilabel'.",
+            *("precision", "recall"),
+        )
+    logits, labels = outputs(model, data, several, batch_size)
+    first, second = halves(len(logits), seed)
+    found = fit(
+        *(logits[first], labels[first], logits[second], labels[second]),
+        head_sha256=head_hash(model),
+        method=method,
+        precision=precision,
+        recall=recall,
+    )
+    record["calibration"] = dataclasses.asdict(found)
+    return found
+
+
+def fit(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    held_logits: np.ndarray,
+    held_labels: np.ndarray,
+    *,
+    head_sha256: str,
+    method: str = "raps",
+    precision: float | None = None,
+    recall: float | None = None,
+) -> Calibration:
+    """Returns the calibration by the outputs of both halves.
+
+    Args:
+        logits, labels: Of the first half: class indices (count,), or 0 and 1 (count,
+            classes) of several labels.
+        held_logits, held_labels: Of the second half.
+        head_sha256: Result of `head_hash`.
+        method, precision, recall: As for `calibrate`.
+    """
+    energies = _kept(_energy(held_logits, labels.ndim == 2))
+    images = [len(logits), len(held_logits)]
+    if labels.ndim == 2:
+        scales = calibration.fit_label_temperatures(logits, labels)
+        options = {"precision": precision, "recall": recall}
+        limits = several_labels.fit_thresholds(logits, labels, **options) / scales
+        with np.errstate(over="ignore"):
+            shares = 1 / (1 + np.exp(-limits))
+        return Calibration(
+            temperature=scales.tolist(),
+            head_sha256=head_sha256,
+            images=images,
+            # Half is the limit of a class that no image has.
+            thresholds=[
+                2.0 if np.isposinf(x) else 0.5 if np.isnan(x) else float(share)
+                for x, share in zip(limits, shares, strict=True)
+            ],
+            energies=energies,
+        )
+    scale = calibration.fit_temperature(logits, labels)
+    made = Calibration(scale, head_sha256, images, method=method, energies=energies)
+    scores = conformal.scores_of(
+        *(held_logits / scale, held_labels, method, made.penalty, made.rank)
+    )
+    return dataclasses.replace(made, scores=_kept(scores))
+
+
+def calibration_of(model: keras.Model) -> Calibration | None:
+    """Returns the calibration in the record of a model, or None.
+
+    Raises:
+        ArgumentError: It is damaged, or the head has changed since.
+    """
+    stored = (found_record(model) or {}).get("calibration")
+    if stored is None:
+        return None
+    advice = (
+        "Calibrate it again, `kerasvit.calibrate(model, data)`, or remove the "
+        "calibration: `del model.record['calibration']`."
+    )
+    if not _is_sound(stored, model.outputs[0].shape[-1]):
+        raise ArgumentError(f"The calibration of the model is damaged. {advice}")
+    found = Calibration(**stored)
+    if found.head_sha256 != head_hash(model):
+        raise ArgumentError(
+            "The model's record has a calibration of other outputs: its head has "
+            f"changed since. {advice}",
+            "model",
+        )
+    return found
+
+
+def _is_sound(stored: Any, classes: int) -> bool:
+    """Whether a record's calibration has the fields of a `Calibration`."""
+    fields = dataclasses.fields(Calibration)
+    if not isinstance(stored, dict) or stored.keys() != {f.name for f in fields}:
+        return False
+    scale, limits = stored["temperature"], stored["thresholds"]
+    several = isinstance(scale, list)
+    scales = scale if several else [scale]
+    lists = [stored[name] or [] for name in ("scores", "energies")]
+    if not all(isinstance(x, list) for x in (*lists, limits or [])):
+        return False
+    return (
+        all(_is_number(x) for each in (scales, *lists, limits or []) for x in each)
+        and all(x > 0 for x in scales)
+        and len(scales) == (classes if several else 1)
+        and len(limits or scales) == len(scales)
+        and stored["method"] in conformal.METHODS
+        and all(_is_number(stored[name]) for name in ("penalty", "rank"))
+        and isinstance(stored["head_sha256"], str)
+    )
+
+
+def _is_number(value: Any) -> bool:
+    real = isinstance(value, int | float) and not isinstance(value, bool)
+    return real and math.isfinite(value)
+
+
+def head_hash(model: keras.Model) -> str:
+    """Returns the SHA-256 of the head's weights, rounded to bfloat16."""
+    digest = hashlib.sha256()
+    for head in heads_of(model):
+        for weight in head.get_weights():
+            rounded = np.asarray(weight, "float32").astype(ml_dtypes.bfloat16)
+            digest.update(rounded.tobytes())
+    return digest.hexdigest()
+
+
+def outputs(
+    model: keras.Model, data: Any, several: bool, batch_size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the logits of a model, float32 (count, classes), and the labels."""
+    classes = model.outputs[0].shape[-1]
+    read = label_rows if several else class_indices
+    parts: tuple[list, list] = [], []
+    size = integer("batch_size", batch_size, 1)
+    for x, y, _ in read_again(model, data, size):
+        logits = keras.ops.convert_to_numpy(model.predict_on_batch(x))
+        parts[0].append(logits.astype("float32"))
+        parts[1].append(read("data", y, len(logits), classes))
+    if not parts[0]:
+        raise ArgumentError("`data` has no images.", "data")
+    return np.concatenate(parts[0]), np.concatenate(parts[1])
+
+
+def halves(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the indices of both halves of validation images.
+
+    Raises:
+        ArgumentError: There are fewer than 20.
+    """
+    if count < FEWEST:
+        raise ArgumentError(
+            f"A calibration needs {FEWEST} validation images or more: half of them for "
+            f"the temperature, half for conformal sets. Received: {count}.",
+            "data",
+        )
+    order = np.random.default_rng([seed, count]).permutation(count)
+    return np.sort(order[: count // 2]), np.sort(order[count // 2 :])
+
+
+def _kept(scores: np.ndarray) -> list[float]:
+    """Returns sorted scores; of more than `KEPT` some at random."""
+    order = np.random.default_rng(0).permutation(len(scores))[:KEPT]
+    return np.sort(scores[order]).tolist()
+
+
+def _energy(logits: np.ndarray, several: bool) -> np.ndarray:
+    """Returns energy scores; of several labels the sum of those of the sigmoids.
+
+    Reference: Wang et al. 2021, arXiv 2109.14162 (JointEnergy), equation 4.
+    """
+    if several:
+        return -np.logaddexp(0, np.asarray(logits, "float64")).sum(axis=1)
+    return energy_score(logits)
