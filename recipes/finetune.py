@@ -221,7 +221,7 @@ def finetune_on(
                 )
                 best = KeepBest.of(config, resume, devices)
                 explained = dry_run.explained_out_of_memory(devices, config)
-                with explained, Steps(resume, config.accumulate) as steps:
+                with explained, Steps.of(config, resume) as steps:
                     trainer.fit(
                         devices.distributed(train),
                         epochs=stage.rounds,  # of steps between two validations
@@ -255,7 +255,7 @@ def compiled(devices: Devices, stage: stages.Stage, model) -> keras.Model:
     trainer = trainers.trainer_of(devices, stage, model)  # where rho is 0: plain
     trainer.compile(
         make_optimizer(config, model, stage.steps),
-        loss=loss_of(config),
+        loss=loss_of(config, stage.counts),
         weighted_metrics=[accuracy_of(config)],
     )
     return trainer

@@ -39,7 +39,8 @@ class Config(Common, Unlabelled):
     learning_rate: float = 2e-3  # maximum, after the warm-up
     warmup_steps: int = 100  # linear; at most a fifth of the training
     weight_decay: float = 0.1  # times the learning rate; without SAM's perturbation
-    loss: Literal["softmax", "sigmoid"] = "softmax"  # sigmoid: summed over classes
+    # sigmoid: summed over classes
+    loss: Literal["softmax", "sigmoid", "focal", "adjusted", "asymmetric"] = "softmax"
     rho: float | None = 0.0  # radius of SAM, ≥ 0; 0: no SAM; None: of RADII
     micro_batches: int = 1  # parts of each device's batch, perturbed separately
     stochastic_depth: float = 0.0  # of the last block, in [0, 1)
@@ -68,8 +69,6 @@ class Config(Common, Unlabelled):
         Unlabelled.check(self)
         radius(self)
         builder_arguments(self)
-        if self.loss == "sigmoid" and self.label_smoothing:
-            raise ValueError("`label_smoothing` is for the loss softmax.")
         if self.loss == "sigmoid" and self.teacher:
             raise ValueError("`teacher` is for the loss softmax. Give --loss softmax.")
 
@@ -342,7 +341,7 @@ def pretrain_on(devices: Devices, asked: Config) -> dict | None:
                 )
                 best = KeepBest.of(config, resume, devices)
                 explained = dry_run.explained_out_of_memory(devices, config)
-                with explained, Steps(resume, config.accumulate) as steps:
+                with explained, Steps.of(config, resume) as steps:
                     trainer.fit(
                         devices.distributed(train),
                         epochs=stage.rounds,  # of steps between two validations
@@ -379,7 +378,7 @@ def compiled(devices: Devices, stage: stages.Stage, model) -> keras.Model:
         return trainer
     trainer.compile(
         make_optimizer(config, model, stage.steps),
-        loss=loss_of(config),
+        loss=loss_of(config, stage.counts),
         weighted_metrics=[accuracy_of(config)],
     )
     return trainer
@@ -401,9 +400,10 @@ def build(config: Config, label_names: list[str]) -> keras.Model:
     )
     if labelled:
         model.record["label_names"] = label_names
+        models.set_task(config, model)
     if training_data.augmentation(config).area == 1:  # no crop, as in training
         model.record["preprocessing"]["crop"] = 1.0
-    if config.loss == "sigmoid":
+    if config.loss == "sigmoid" and config.task == "single_label":
         # Initial probability 1 / classes: a bias of -6.9 for 1,000, -10 for 21,843.
         bias = model.get_layer("head").bias
         bias.assign(keras.ops.full(bias.shape, -math.log(len(label_names))))

@@ -98,6 +98,8 @@ def has_effect(config, name: str) -> bool:
         return True
     option, value = NEEDED[name].removeprefix("--").split()
     other = option.replace("-", "_")
+    if not hasattr(config, other):  # of another script
+        return True
     given = getattr(config, other)
     if value.islower():  # in upper case: any but the default
         return given == value

@@ -3,6 +3,7 @@
 import itertools
 from pathlib import Path
 
+from training.quality import QUALITIES, quality_of
 from training.run_folder import replace_file
 
 COLORS = {"without SAM": "tab:gray", "with SAM": "tab:orange"}
@@ -18,13 +19,16 @@ def draw_curves(result: dict, path: Path) -> None:
 
     rounds = result["history"]
     steps, color = _steps_of_rounds(result), COLORS[result["training"]]
-    quantities = [name for name in ("loss", "accuracy") if name in rounds[0]]
+    quality = quality_of(rounds[0])
+    quantities = ["loss", *([quality] if quality else [])]
     figure, axes = pyplot.subplots(
         1, len(quantities), figsize=(10, 4), layout="constrained", squeeze=False
     )
     axes = axes[0]
     for axis, quantity in zip(axes, quantities, strict=True):
         for key, line, part in (("", "o:", "training"), ("val_", "s-", "validation")):
+            if key + quantity not in rounds[0]:  # the mAP of training images
+                continue
             values = [logs[key + quantity] for logs in rounds]
             # Markers, because a line with one point is not visible.
             size = 4 if len(rounds) < 10 else 2
@@ -36,7 +40,7 @@ def draw_curves(result: dict, path: Path) -> None:
         for stage in result.get("stages", [])[:-1]:
             first += stage["rounds"] * stage["steps_between_validations"]
             axis.axvline(first, color="black", linewidth=0.8, linestyle=":")
-        axis.set(xlabel="step", ylabel=quantity)
+        axis.set(xlabel="step", ylabel=QUALITIES.get(quantity, quantity))
         axis.set_xlim(left=0)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.grid(alpha=0.3)
@@ -45,7 +49,7 @@ def draw_curves(result: dict, path: Path) -> None:
         options = {"label": "validation, before", "color": "black", "linestyle": "--"}
         axes[1].axhline(result["start"]["accuracy"], linewidth=1, **options)
     _logarithmic(axes[0])
-    if "accuracy" in quantities:
+    if quality:
         axes[1].yaxis.set_major_formatter(PercentFormatter(1.0))
     labels = axes[-1].get_legend_handles_labels()
     figure.legend(*labels, loc="outside lower center", ncols=4, frameon=False)

@@ -9,8 +9,10 @@ import keras
 import numpy as np
 from command import command_line
 from rich.table import Table
+from scoring import label_table
 from training import training_data
 from training.progress import console
+from training.quality import quality_of
 from training.validation import kept_logs
 
 import kerasvit
@@ -34,6 +36,8 @@ class Start:
         kept_test, linear_test: Of the test images.
         test_images: Number of these.
         heads: (kernel, bias) of the classifier for each head of the model.
+
+    Of several labels the accuracies are mAPs.
     """
 
     kept: float | None
@@ -79,29 +83,36 @@ def measure(model: keras.Model, dataset, batch_options: dict, seed: int = 0) -> 
     test = sampled(dataset.test)
     kept = [head.get_weights() for head in heads]
     train, validation = sampled(dataset.train.images, most), sampled(dataset.validation)
-    found = kerasvit.fit_head(model, train, validation, max_images=most, seed=seed)
+    found = kerasvit.fit_head(
+        *(model, train, validation), task=dataset.task, max_images=most, seed=seed
+    )
     fitted = [head.get_weights() for head in heads]
-    linear_hits = _hits(model, test)
+    linear_test, tested = _quality(model, test, dataset.task)
     _assign(model, kept)
-    kept_hits = None if found.before is None else _hits(model, test)
     return Start(
         kept=found.before,
         linear=found.validation,
         images=found.images,
         tested=found.validation_images,
-        kept_test=kept_hits and sum(kept_hits) / len(kept_hits),
-        linear_test=sum(linear_hits) / len(linear_hits),
-        test_images=len(linear_hits),
+        kept_test=None
+        if found.before is None
+        else _quality(model, test, dataset.task)[0],
+        linear_test=linear_test,
+        test_images=tested,
         heads=fitted,
     )
 
 
-def _hits(model, batches) -> list[bool]:
-    hits = []
-    for images, labels in batches:
-        logits = keras.ops.convert_to_numpy(model.predict_on_batch(images.numpy()))
-        hits += (logits.argmax(-1) == labels.numpy()).tolist()
-    return hits
+def _quality(model, batches, task) -> tuple[float, int]:
+    """Returns the accuracy, or the mAP of several labels, and the number of images."""
+    outputs, labels = [], []
+    for images, y in batches:
+        outputs.append(keras.ops.convert_to_numpy(model.predict_on_batch(images)))
+        labels.append(y.numpy())
+    logits, truth = np.concatenate(outputs).astype("float32"), np.concatenate(labels)
+    if task == "multilabel":
+        return label_table.of_outputs(logits, truth)["map"], len(truth)
+    return float((logits.argmax(-1) == truth).mean()), len(truth)
 
 
 def _assign(model, heads):
@@ -175,13 +186,14 @@ def warn_if_worse(result: dict) -> None:
     start = result.get("start")
     if not start:
         return
-    final, before = kept_logs(result)["val_accuracy"], start["accuracy"]
+    quality = quality_of(result)
+    final, before = kept_logs(result)[f"val_{quality}"], start["accuracy"]
     count = start["tested"]
     ends = f"It ends at {final:.2%} of the validation images; before it, the same "
     ends += f"weights had {before:.2%} of {count:,}."
     all_before, all_after = before, final
     if "test_accuracy" in start and not result["test_is_validation"]:
-        tests = start["test_accuracy"], result["accuracy"]
+        tests = start["test_accuracy"], result[quality]
         ends += f" Of the test images: {tests[1]:.2%}, before {tests[0]:.2%}."
         more = start["test_images"]
         all_before, all_after = (

@@ -117,7 +117,20 @@ def set_labels(config, model, label_names: list[str]) -> None:
         # Fresh weights need no crop: use the whole image.
         model.record["preprocessing"]["crop"] = 1.0
     model.record["label_names"] = label_names
-    model.record.pop("problem_type", None)  # of the weights: now it is one label
+    set_task(config, model)
+
+
+def set_task(config, model) -> None:
+    """Sets what the outputs of a model mean, and removes what was measured of others.
+
+    Args:
+        config: Dataclass of the settings.
+        model: `ImageModel` with a head for the classes.
+    """
+    for name in ("problem_type", "calibration"):
+        model.record.pop(name, None)
+    if config.task == "multilabel":
+        model.record["problem_type"] = "multi_label_classification"
 
 
 def reset_unless_same_classes(model, label_names: list[str]) -> str:

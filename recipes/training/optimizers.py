@@ -89,10 +89,35 @@ def with_layer_decay(optimizer, model, decay):
     return kerasvit.layer_decay(optimizer, model, decay) if decay else optimizer
 
 
-def loss_of(config):
-    """Returns the loss of the settings, for labels of `training_data.fit_options`."""
-    if getattr(config, "loss", "softmax") == "sigmoid":
+def loss_of(config, counts=None):
+    """Returns the loss of the settings, for labels of `training_data.fit_options`.
+
+    Args:
+        config: Dataclass of the settings.
+        counts: Number of training images of each class, for rare classes.
+    """
+    loss = _loss_of(config, counts)
+    if config.class_weights:
+        weights = kerasvit.class_weights(counts, config.class_weights)
+        return WeightedLoss(loss, [*weights.values()])
+    return loss
+
+
+def _loss_of(config, counts):
+    if config.task == "multilabel":
+        return {
+            None: keras.losses.BinaryCrossentropy,
+            "sigmoid": keras.losses.BinaryCrossentropy,
+            "focal": keras.losses.BinaryFocalCrossentropy,
+        }.get(config.loss, _asymmetric)(from_logits=True)
+    if config.loss == "sigmoid":
         return sigmoid
+    if config.loss == "adjusted":
+        return kerasvit.LogitAdjustedCrossentropy(counts)
+    if config.loss == "focal":
+        return keras.losses.CategoricalFocalCrossentropy(
+            from_logits=True, label_smoothing=config.label_smoothing
+        )
     if not has_soft_labels(config):
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     return keras.losses.CategoricalCrossentropy(
@@ -100,9 +125,42 @@ def loss_of(config):
     )
 
 
+def _asymmetric(from_logits):
+    return kerasvit.AsymmetricLoss()
+
+
+class WeightedLoss(keras.losses.Loss):
+    """A loss of images, each with the weight of its class.
+
+    `fit(class_weight=...)` is not for data that are distributed over devices.
+
+    Args:
+        loss: Loss, or function, of labels and logits.
+        weights: Weight of each class.
+    """
+
+    def __init__(self, loss, weights: list[float]):
+        super().__init__(name="loss")
+        if isinstance(loss, keras.losses.Loss):
+            loss.reduction = "none"
+        self.loss, self.weights = loss, weights
+
+    def call(self, y_true, y_pred):
+        """Returns one number for each image, shape (batch,)."""
+        labels = y_true
+        if y_true.shape != y_pred.shape:
+            classes = keras.ops.cast(keras.ops.reshape(y_true, (-1,)), "int32")
+            labels = keras.ops.one_hot(classes, y_pred.shape[-1])
+        weights = keras.ops.convert_to_tensor(self.weights, y_pred.dtype)
+        each = keras.ops.sum(keras.ops.cast(labels, y_pred.dtype) * weights, axis=-1)
+        return each * self.loss(y_true, y_pred)
+
+
 def accuracy_of(config) -> keras.metrics.Metric:
     """Returns the accuracy, for labels of `training_data.fit_options`."""
     metrics = keras.metrics
+    if config.task == "multilabel":
+        return metrics.BinaryAccuracy(name="label_accuracy", threshold=0.0)
     if has_soft_labels(config):
         return metrics.CategoricalAccuracy(name="accuracy")
     return metrics.SparseCategoricalAccuracy(name="accuracy")

@@ -8,6 +8,7 @@ import time
 import keras
 import rich.progress
 from rich.console import Console
+from training.quality import QUALITIES
 
 console = Console(markup=False)  # a path may hold [brackets]
 LINE_SECONDS = 30  # between two lines where no terminal shows the bar
@@ -38,6 +39,12 @@ class Steps(keras.callbacks.Callback):
             transient=True,
             disable=not console.is_terminal,
         )
+
+    @classmethod
+    def of(cls, config, resume) -> "Steps":
+        """Returns the callback of the settings."""
+        metric = "map" if config.task == "multilabel" else "accuracy"
+        return cls(resume, config.accumulate, metric)
 
     def __enter__(self):
         return self
@@ -116,10 +123,11 @@ class Steps(keras.callbacks.Callback):
     def _print(self, step, logs, parts):
         """Prints a line with the metrics of {name of the images: prefix in logs}."""
         metrics = []
+        words = QUALITIES.get(self.metric, self.metric.replace("_", " "))
         for part, key in parts.items():
             metrics.append(f"{part} loss {logs[f'{key}loss']:.4f}")
             if (name := key + self.metric) in logs:
-                metrics[-1] += f", {self.metric.replace('_', ' ')} {logs[name]:.2%}"
+                metrics[-1] += f", {words} {logs[name]:.2%}"
         padded = f"{step:>{len(f'{self.total:,}')},}"
         line = f"step {padded} of {self.total:,}: {'; '.join(metrics)}{self._speed}"
         console.print(line, highlight=False, soft_wrap=True)

@@ -7,19 +7,23 @@ import shutil
 from pathlib import Path
 
 import keras
+import numpy as np
 from command.options import has_effect
 from rich.table import Table
-from scoring import confusion
+from scoring import confusion, label_table
 from scoring.outputs import Predictor
 from training import stages, training_data
 from training.curves import draw_curves
 from training.progress import console
+from training.quality import QUALITIES, quality_of
 from training.run_folder import write_json
 from training.settings import NOT_TRAINING
 from training.validation import sentence
 
 import kerasvit
-from kerasvit import evaluation
+from kerasvit import calibration, evaluation
+
+PLAIN = {"highlight": False, "soft_wrap": True}
 
 # Settings that the card states in other words, or that do not matter for it.
 OMITTED = (
@@ -28,7 +32,16 @@ OMITTED = (
     "keep_best",
 )
 # Values with which a setting changes nothing: the card does not state them.
+LABEL_METRICS = {  # {in result.json: in the card}
+    "map": "mean average precision",
+    "f1_micro": "F1, micro",
+    "f1_macro": "F1, macro",
+    "f1_samples": "F1, samples",
+}
 WITHOUT_EFFECT = {
+    "task": "single_label",
+    "loss": "softmax",
+    "balanced": False,
     **dict.fromkeys(("share", "accumulate", "micro_batches"), 1),
     **dict.fromkeys(("final_rate", "warmup_from", "label_smoothing"), 0),
     **dict.fromkeys(("dropout", "stochastic_depth"), 0),
@@ -74,10 +87,16 @@ def facts(config, model, result: dict, recipe: str) -> dict:
 
 
 def _metrics(result: dict, dataset: str) -> dict:
-    """Returns what the card states of the accuracy, if there is one."""
+    """Returns what the card states of the accuracy, or of several labels, if any."""
+    images = result["images"]["test"]
+    if "map" in result:
+        known = {"dataset": dataset, "split": result["test"], "images": images}
+        return {
+            name: {"value": round(result[key], 6), **known}
+            for key, name in LABEL_METRICS.items()
+        }
     if "accuracy" not in result:
         return {}
-    images = result["images"]["test"]
     right = round(result["accuracy"] * images)
     interval = evaluation.binomial_interval(right, images)
     accuracy = {
@@ -225,12 +244,17 @@ def save(
     """
     config = stages.main_of(plan).config
     part = training_data.batch_options(config, model)["batch_size"]
-    confused = None
+    confused = labelled = None
+    predict = Predictor(devices, part, placed=True)
     if "accuracy" in result:
-        predict = Predictor(devices, part, placed=True)
         known = dataset.test, dataset.class_names, result["test"]
         confused = confusion.of_model(predict, model, *known)
+    if config.task == "multilabel":
+        logits = [predict(model, x, model) for x in (dataset.validation, dataset.test)]
     model = devices.whole(model)
+    if config.task == "multilabel":
+        labelled = _with_thresholds(model, logits, dataset, result["test"])
+        result |= labelled.numbers
     folder = Path(result["folder"])
     card = facts(config, model, result, recipe)
     base = model.record.get("base") or {}
@@ -239,6 +263,8 @@ def save(
         return result
     keep = getattr(config, "keep_adapters", False)
     kerasvit.save_pretrained(model, folder / "model", keep_adapters=keep, **card)
+    if labelled is not None:
+        label_table.add_to_card(folder / "model" / "README.md", labelled)
     if confused is not None:
         confusion.add_to_card(folder / "model" / "README.md", confused)
     draw_curves(result, folder / "curves.png")
@@ -249,13 +275,51 @@ def save(
     return result
 
 
+def _with_thresholds(model, logits, dataset, of: str) -> label_table.LabelTable:
+    """Calibrates a model of several labels, and returns the numbers of its classes.
+
+    Args:
+        model: `ImageModel`, whose record gets the calibration.
+        logits: Those of the validation and of the test images.
+        dataset: `kerasvit.data.LabelledImages`.
+        of: Name of the test images.
+    """
+    labels = dataset.validation.labels
+    thresholds = np.full(labels.shape[1], label_table.HALF)
+    shares = 1 / (1 + np.exp(-logits[1].astype("float64")))
+    if len(labels) >= calibration.FEWEST:
+        first, second = calibration.halves(len(labels))
+        found = calibration.fit(
+            *(logits[0][first], labels[first], logits[0][second], labels[second]),
+            head_sha256=calibration.head_hash(model),
+        )
+        model.record["calibration"] = dataclasses.asdict(found)
+        thresholds, shares = np.array(found.thresholds), found.probabilities(logits[1])
+    else:
+        console.print(
+            f"Thresholds: 0.5 for all classes, as {calibration.FEWEST} validation "
+            f"images or more would choose them. Here are {len(labels)}.",
+            **PLAIN,
+        )
+    names = dataset.class_names
+    table = label_table.LabelTable(shares, dataset.test.labels, thresholds, names, of)
+    if table.missing:
+        console.print(
+            f"No test image has {', '.join(table.missing)}: left out of the mAP.",
+            **PLAIN,
+        )
+    return table
+
+
 def report(*results: dict) -> None:
     """Prints the results of one or more trainings, and the paths of the models."""
     images, start = results[0]["images"], results[0].get("start")
     same = results[0].get("test_is_validation")  # there are no test images
     kind = "Validation" if same else "Test"
     table = Table(title=f"{kind}: {images['test']:,} images ({results[0]['test']})")
-    for column in ("", "accuracy", "loss", "training"):
+    quality = quality_of(results[0])
+    heading = QUALITIES.get(quality, "accuracy")
+    for column in ("", heading, "loss", "training"):
         table.add_column(column, justify="right")
     if start and "linear_test" in start:
         of = f" of {start['test_images']:,}"
@@ -264,14 +328,14 @@ def report(*results: dict) -> None:
     for result in results:
         seconds = sum(logs["seconds"] for logs in result["history"])
         row = (
-            f"{result['accuracy']:.2%}" if "accuracy" in result else "",
+            f"{result[quality]:.2%}" if quality else "",
             f"{result['loss']:.4f}",
             f"{seconds:.0f} s",
         )
         table.add_row(result["training"], *row)
         before = result.get("after_stages", [])[:-1]
         for stage, found in zip(result.get("stages", []), before, strict=False):
-            row = f"{found['accuracy']:.2%}", f"{found['loss']:.4f}", ""
+            row = f"{found[quality]:.2%}", f"{found['loss']:.4f}", ""
             table.add_row(f"after {stage['text'].split(',')[0]}", *row)
     console.print(table)
     for result in results:
@@ -281,7 +345,7 @@ def report(*results: dict) -> None:
 def _print_paths(result, of):
     folder = result["folder"]
     use = f"    python recipes/finetune.py --weights {shlex.quote(folder)}/model\n"
-    if "accuracy" in result:
+    if quality_of(result):
         use = (
             f'    model = kerasvit.from_pretrained("{folder}/model")\n'
             '    kerasvit.classify(model, "image.png")\n'

@@ -38,10 +38,12 @@ METHODS = {  # {--method: {setting: argument of its trainer}}
     "looksam": {"sam_every": "k", "sam_alpha": "alpha"},
     "msam": {},
     "samon": {"sam_every": "every"},
+    "friendlysam": {"sam_every": "every"},
 }
 OF_LABELS = (  # settings of `Common` that an objective without labels refuses
     *("teacher", "label_smoothing", "mixup", "cutmix"),
     *("keep_best", "patience", "then_size", "layer_decay"),
+    *("task", "class_weights", "balanced"),
 )
 METHOD_SETTINGS = sorted(
     {setting for options in METHODS.values() for setting in options}
@@ -54,7 +56,8 @@ class Data:
     """Images, and how many are in a step."""
 
     dataset: str = ""  # of names.BUILT_IN, or of tensorflow-datasets
-    # folder of class folders, or CSV of path and label, instead of `dataset`
+    # folder of class folders, or table (.csv, .jsonl) of path and label, instead of
+    # `dataset`
     data: str | None = None
     # of images in `data`, such as 1 for grey of 16 bits; None: those of the weights
     channels: int | None = None
@@ -68,6 +71,44 @@ class Data:
     share_seed: int = 0  # which images; a smaller share is part of a larger one
     same_steps: bool = False  # epochs and default steps are those of all images
     batch_size: int | None = None  # images per step
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """What images are labelled with, and classes that have few of them."""
+
+    # multilabel: an image of the table `data` may have several labels, or none
+    task: Literal["single_label", "multilabel"] = "single_label"
+    # None: softmax, of several labels sigmoid, also asymmetric; focal: images that are
+    # easy count less; adjusted: to the best mean over classes of the accuracy
+    loss: Literal["softmax", "sigmoid", "focal", "adjusted", "asymmetric"] | None = None
+    # images of rare classes count more, in the loss
+    class_weights: Literal["balanced", "effective"] | None = None
+    balanced: bool = False  # images of rare classes are seen more often
+
+    def check(self) -> None:
+        """Raises a `ValueError` for settings that contradict the task."""
+        several = self.task == "multilabel"
+        if several and not self.data:
+            raise ValueError(
+                "`task`: several labels per image are read from a table. Give it with "
+                "--data labels.csv."
+            )
+        of_one = {"class_weights": None, "balanced": False, "teacher": None}
+        of_one |= {"label_smoothing": 0.0, "few_shot": None}
+        for name, default in of_one.items() if several else ():
+            if getattr(self, name) != default:
+                raise ValueError(
+                    f"`{name}` is for one label per image, and --task multilabel has "
+                    f"several. Leave out --{name.replace('_', '-')}."
+                )
+        if self.loss in (("softmax", "adjusted") if several else ("asymmetric",)):
+            losses = "sigmoid, focal or asymmetric" if several else "softmax or others"
+            raise ValueError(
+                f"`loss`: {self.loss} does not fit the task {self.task}. Give {losses}."
+            )
+        if self.label_smoothing and self.loss in ("sigmoid", "adjusted"):
+            raise ValueError("`label_smoothing` is for the loss softmax.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +199,9 @@ class SAM:
 
     rho: float | None = None  # radius of SAM, ≥ 0; 0: no SAM
     # SAM or a successor: kerasvit/training/README.md
-    method: Literal["sam", "asam", "gsam", "looksam", "msam", "samon"] = "sam"
+    method: Literal[
+        "sam", "asam", "gsam", "looksam", "msam", "samon", "friendlysam"
+    ] = "sam"
     sam_every: int | None = None  # updates from one SAM step to the next; None: 1, or 5
     sam_alpha: float | None = None  # weight of gsam (None: 0.6) and looksam (None: 0.7)
     sam_eta: float | None = None  # constant of asam, added to the weights; None: 0.01
@@ -272,6 +315,7 @@ class Run:
 @dataclasses.dataclass(frozen=True)
 class Common(
     Data,
+    Labels,
     Augmentation,
     Model,
     Optimizer,
@@ -286,6 +330,7 @@ class Common(
 
     def check(self) -> None:
         """Raises a `ValueError` for settings that contradict each other."""
+        Labels.check(self)
         Optimizer.check(self)
         Schedule.check(self)
         SAM.check(self)

@@ -17,11 +17,13 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 from devices.devices import Devices, copy_of
 from training import trainers, training_data, validation
 from training.linear_classifier import is_worse
 from training.models import freeze
 from training.progress import console
+from training.quality import quality_of
 
 import kerasvit
 from kerasvit import data
@@ -83,6 +85,7 @@ class Stage:
         image_size: Height and width; None: that of the model.
         number: Number of stages before. The batches of each have another seed.
         teacher: Result of `trainers.find_teacher`.
+        counts: Number of training images of each class, if the loss needs them.
     """
 
     config: object
@@ -93,6 +96,7 @@ class Stage:
     image_size: tuple[int, int] | None = None
     number: int = 0
     teacher: trainers.Teacher | None = None
+    counts: np.ndarray | None = None
 
     @property
     def steps(self) -> int:
@@ -132,6 +136,7 @@ class Stage:
             augment=augmentation,
             seed=self.config.seed + self.number,
             shard=devices.shard,
+            balanced=self.config.balanced,
             **options,
         ).with_epochs_of(self.round_steps * self.config.accumulate)
 
@@ -153,7 +158,13 @@ def of(chosen, dataset, model, reasons: dict | None = None) -> list[Stage]:
     count = planned_images(chosen, dataset)
     rounds = rounds_of(chosen, count)
     config = in_rounds(chosen, reasons or {}, *rounds)
-    main = Stage(config, *rounds, teacher=trainers.find_teacher(config, model))
+    of_classes = config.class_weights or config.loss == "adjusted"
+    main = Stage(
+        config,
+        *rounds,
+        teacher=trainers.find_teacher(config, model),
+        counts=training_data.counts(dataset) if of_classes else None,
+    )
     found = [main]
     if epochs := getattr(config, "probe_epochs", None):
         rate = config.probe_learning_rate or max(HEAD_RATE, config.learning_rate)
@@ -164,7 +175,7 @@ def of(chosen, dataset, model, reasons: dict | None = None) -> list[Stage]:
         if not any(re.search(config.no_decay or "", path) for path in paths):
             changes["no_decay"] = None  # it is for frozen weights
         stage = _planned(main, count, changes, suffix="head", head_alone=True)
-        stage = dataclasses.replace(stage, teacher=main.teacher)
+        stage = dataclasses.replace(stage, teacher=main.teacher, counts=main.counts)
         found = [stage, dataclasses.replace(main, number=1)]
     if config.then_size:
         found.append(_then(config, count, found[-1], model))
@@ -239,7 +250,8 @@ def summed(results: list[dict]) -> dict:
     if "kept_round" in last:  # of the last stage
         last["kept_round"] += len(last["history"]) - len(results[-1]["history"])
     if len(results) > 1:
-        after = [{"accuracy": r["accuracy"], "loss": r["loss"]} for r in results]
+        quality = quality_of(last)
+        after = [{quality: r[quality], "loss": r["loss"]} for r in results]
         last["after_stages"] = after
     return last
 
@@ -266,12 +278,15 @@ def warn_if_worse(result: dict) -> None:
     Args:
         result: Content of result.json.
     """
-    accuracies = [each["accuracy"] for each in result.get("after_stages", ())]
+    after = result.get("after_stages", ())
+    quality = quality_of(*after[:1]) if after else "accuracy"
+    of = "of" if quality == "accuracy" else "mAP on"
+    accuracies = [each[quality] for each in after]
     tested = result.get("images", {}).get("test")
     if accuracies and is_worse(*accuracies[-2:], tested):
         console.print(
             f"Warning: the last stage, {result['stages'][-1]['text']}, made the model "
-            f"worse: {accuracies[-2]:.2%} of the test images before it, "
+            f"worse: {accuracies[-2]:.2%} {of} the test images before it, "
             f"{accuracies[-1]:.2%} after it. Give it more steps or a smaller rate.",
             style="bold red",
             soft_wrap=True,

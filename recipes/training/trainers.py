@@ -23,6 +23,7 @@ CLASSES = {
     "looksam": kerasvit.LookSAM,
     "msam": kerasvit.MSAM,
     "samon": kerasvit.SAMON,
+    "friendlysam": kerasvit.FriendlySAM,
 }
 
 

@@ -4,11 +4,14 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from command import names
 from devices.devices import Devices
 
 from kerasvit import data
 from kerasvit.preprocessing import input_problem
+
+TABLES = (".csv", ".jsonl", ".ndjson")
 
 
 def find_data(config, devices: Devices, of_weights: int = 3) -> data.LabelledImages:
@@ -29,6 +32,7 @@ def find_data(config, devices: Devices, of_weights: int = 3) -> data.LabelledIma
         "validation_share": config.validation_share,
         "channels": config.channels or of_weights,
         "classes": config.classes,
+        "task": config.task,
     }
     if not config.data:
         with devices.first_goes_first():
@@ -53,16 +57,18 @@ def find(
     validation_share: float | None = None,
     channels: int = 3,
     classes: Sequence[str] | None = None,
+    task: str = "single_label",
     shard: tuple[int, int] = (0, 1),
 ) -> data.LabelledImages:
     """Returns the images of a folder, or a built-in or tensorflow-datasets set.
 
     Args:
         dataset: Name of a set, used without a path.
-        path: Folder of class folders, or a CSV, or None.
+        path: Folder of class folders, or a table, or None.
         share, seed: As for `LabelledImages.of_share`.
         validation_share, channels, shard: As for `kerasvit.data.from_folder`.
         classes: As for `LabelledImages.of_classes`; None: all.
+        task: As for `kerasvit.data.from_table`.
 
     Raises:
         ValueError: As for the functions of `kerasvit.data`; or a set without a path,
@@ -70,7 +76,7 @@ def find(
     """
     own = {"validation_share": validation_share}
     if path:
-        found = from_path(path, shard=shard, channels=channels, **own)
+        found = from_path(path, task, shard=shard, channels=channels, **own)
     elif channels != 3:
         raise ValueError(
             f"`dataset`: the images of {dataset} are RGB, and the weights are for "
@@ -86,10 +92,21 @@ def find(
     return found.of_share(share, seed)
 
 
-def from_path(path, **options) -> data.LabelledImages:
-    """Returns the images of a folder or of a CSV, with options of `from_folder`."""
-    is_table = Path(path).suffix.lower() == ".csv"
-    return (data.from_table if is_table else data.from_folder)(path, **options)
+def from_path(path, task: str = "single_label", **options) -> data.LabelledImages:
+    """Returns the images of a folder or of a table, with options of `from_folder`.
+
+    Raises:
+        ValueError: As for `from_folder` and `from_table`; or a folder is given for
+            several labels.
+    """
+    if Path(path).suffix.lower() in TABLES:
+        return data.from_table(path, task=task, **options)
+    if task == "multilabel":
+        raise ValueError(
+            f"`data`: several labels per image are read from a table, {path} is a "
+            "folder. Give a .csv or .jsonl: see recipes/PHOTOS.md."
+        )
+    return data.from_folder(path, **options)
 
 
 def augmentation(config) -> data.Augmentation:
@@ -104,6 +121,18 @@ def augmentation(config) -> data.Augmentation:
     if config.rand_augment is not None:
         changes["magnitude"] = config.rand_augment or None
     return dataclasses.replace(data.AUGMENTATIONS[config.augment], **changes)
+
+
+def counts(dataset) -> np.ndarray:
+    """Returns the number of training images of each class.
+
+    Args:
+        dataset: `kerasvit.data.LabelledImages`.
+    """
+    images = dataset.train.images
+    if images.has_several_labels:
+        return images.labels.sum(axis=0, dtype=int)
+    return np.bincount(images.labels, minlength=len(dataset.class_names))
 
 
 def check_first_batch(config, model, dataset) -> None:
@@ -155,5 +184,5 @@ def fit_options(config, model) -> dict:
 
 def has_soft_labels(config) -> bool:
     """Whether labels must be one-hot: they are mixed or smoothed, or of sigmoids."""
-    is_sigmoid = getattr(config, "loss", "softmax") == "sigmoid"
-    return bool(augmentation(config).mixing or config.label_smoothing or is_sigmoid)
+    of_each_class = config.loss in ("sigmoid", "focal")
+    return bool(augmentation(config).mixing or config.label_smoothing or of_each_class)

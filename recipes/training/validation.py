@@ -14,6 +14,9 @@ import keras
 import numpy as np
 from command.command_line import BadInput
 from devices.devices import Devices
+from scoring import label_table
+from scoring.outputs import Predictor
+from training.quality import quality_of, share
 from training.run_folder import replace_file
 
 
@@ -27,7 +30,11 @@ class Evaluation:
     """
 
     def __init__(self, images, devices: Devices, **batch_options):
-        self.devices = devices
+        self.devices, self.images = devices, images
+        self.options = batch_options
+        if images.has_several_labels:
+            self.predict = Predictor(devices, batch_options["batch_size"], placed=True)
+            return
         batches = images.batches(
             shard=devices.shard, pad=devices.count > 1, **batch_options
         )
@@ -38,10 +45,23 @@ class Evaluation:
 
         Args:
             trainer: Compiled model. Its metrics are `weighted_metrics`, since those of
-                `metrics` would count images of weight 0.
+                `metrics` would count images of weight 0. Of several labels the numbers
+                are those of `label_table`, exact of all images.
         """
+        if self.images.has_several_labels:
+            return self._of_labels(trainer)
         metrics = trainer.evaluate(self.batches, verbose=0, return_dict=True)
         return self.devices.sum_metrics(trainer) if self.devices.count > 1 else metrics
+
+    def _of_labels(self, trainer):
+        names = ("model", "normalize")
+        transform, normalize = (self.options[name] for name in names)
+        logits = self.predict(trainer.model, self.images, transform, normalize)
+        labels = self.images.labels.astype("float32")
+        tensors = map(keras.ops.convert_to_tensor, (labels, logits))
+        loss = trainer.compute_loss(None, *tensors, training=False)
+        shares = 1 / (1 + np.exp(-logits.astype("float64")))
+        return {"loss": float(loss), **label_table.of_outputs(shares, labels)}
 
 
 class Validation(keras.callbacks.Callback):
@@ -189,8 +209,11 @@ def rounds(history: dict[str, list[float]]) -> list[dict]:
 
 
 def score(logs: dict) -> tuple[float, float]:
-    """Returns what is larger for a better validation: accuracy, then the lower loss."""
-    return logs["val_accuracy"], -logs["val_loss"]
+    """Returns what is larger for a better validation: accuracy, then the lower loss.
+
+    Of several labels it is the mAP instead of the accuracy.
+    """
+    return logs[f"val_{quality_of(logs)}"], -logs["val_loss"]
 
 
 def best_round(history: list[dict]) -> int:
@@ -241,9 +264,10 @@ def sentence(result: dict) -> str | None:
         return None
     logs = kept_logs(result)
     stage = " of the last stage" if "after_stages" in result else ""
+    best = share(score(logs)[0], quality_of(logs))
     text = (
         f"weights of step {result['kept_step']:,} of {result['steps']:,}{stage}, "
-        f"the best on the validation images ({logs['val_accuracy']:.2%}, loss "
+        f"the best on the validation images ({best}, loss "
         f"{logs['val_loss']:.4f})"
     )
     return f"{text}; stopped early" if result["stopped_early"] else text

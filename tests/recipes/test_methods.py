@@ -23,6 +23,7 @@ OPTIONS = {  # and what the trainer has then
     "looksam": ({"sam_every": 3, "sam_alpha": 0.3}, {"k": 3, "alpha": 0.3}),
     "msam": ({}, {"momentum": 0.9}),
     "samon": ({"sam_every": 2}, {"every": 2}),
+    "friendlysam": ({"sam_every": 2}, {"every": 2, "sigma": 1.0}),
 }
 
 
