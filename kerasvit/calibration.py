@@ -6,6 +6,7 @@ kerasvit.classify(model, "photo.jpg", coverage=0.9)
 
 import dataclasses
 import hashlib
+import logging
 import math
 from typing import Any, Literal
 
@@ -20,6 +21,8 @@ from .arguments import ArgumentError, integer, one_of
 from .fine_tuning.heads import heads_of, inner_model
 from .fine_tuning.labelled import class_indices, label_rows, read_again
 from .records import SEVERAL_LABELS, found_record
+
+log = logging.getLogger("kerasvit")
 
 KEPT = 1_000  # scores of images, at most, that a record has
 FEWEST = 20  # images, so that each half has ten
@@ -196,8 +199,13 @@ def fit(
     return dataclasses.replace(made, scores=_kept(scores))
 
 
-def calibration_of(model: keras.Model) -> Calibration | None:
+def calibration_of(model: keras.Model, needed: bool = True) -> Calibration | None:
     """Returns the calibration in the record of a model, or None.
+
+    Args:
+        model: A model of kerasvit.
+        needed: False: of one that is damaged, or of another head, it warns and returns
+            None.
 
     Raises:
         ArgumentError: It is damaged, or the head has changed since.
@@ -205,20 +213,21 @@ def calibration_of(model: keras.Model) -> Calibration | None:
     stored = (found_record(model) or {}).get("calibration")
     if stored is None:
         return None
-    advice = (
-        "Calibrate it again, `kerasvit.calibrate(model, data)`, or remove the "
-        "calibration: `del model.record['calibration']`."
-    )
     if not _is_sound(stored, model.outputs[0].shape[-1]):
-        raise ArgumentError(f"The calibration of the model is damaged. {advice}")
-    found = Calibration(**stored)
-    if found.head_sha256 != head_hash(model):
-        raise ArgumentError(
-            "The model's record has a calibration of other outputs: its head has "
-            f"changed since. {advice}",
-            "model",
-        )
-    return found
+        problem = "is damaged"
+    elif stored["head_sha256"] != head_hash(model):
+        problem = "is of other outputs: its head has changed since"
+    else:
+        return Calibration(**stored)
+    message = (
+        f"The calibration in the model's record {problem}. Calibrate it again, "
+        "`kerasvit.calibrate(model, data)`, or remove the calibration: `del "
+        "model.record['calibration']`."
+    )
+    if needed:
+        raise ArgumentError(message, "model")
+    log.warning("%s It is not used.", message)
+    return None
 
 
 def _is_sound(stored: Any, classes: int) -> bool:

@@ -97,7 +97,8 @@ def classify(
     Raises:
         ValueError: The model has no record or no classes, or is a regression; an image
             cannot be read (the message names it), or preprocessed values are out of the
-            model's range; the model is not calibrated, or has changed since.
+            model's range; `coverage` or `ood` of a model that is not calibrated, or
+            has changed since.
     """
     top = integer("top", top, 1)
     record = _record(model)
@@ -136,7 +137,7 @@ def _calibrated(
     model: keras.Model, coverage: float | None, ood: bool
 ) -> Calibration | None:
     """Returns the calibration of a model, after checking that it has what is asked."""
-    found = calibration_of(model)
+    found = calibration_of(model, needed=ood or coverage is not None)
     if coverage is not None:
         share("coverage", coverage)
     if found is None and (ood or coverage is not None):

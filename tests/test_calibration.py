@@ -132,20 +132,22 @@ def test_a_folder_keeps_the_calibration(name, request, tmp_path):
     assert "calibration" not in kerasvit.from_pretrained(tmp_path, num_classes=7).record
 
 
-def test_another_head_is_not_calibrated(fitted):
+def test_another_head_is_not_calibrated(fitted, caplog):
     kerasvit.calibrate(fitted, single(40, fitted))
     other = keras.models.clone_model(fitted)
     other.set_weights([w + 0.1 for w in fitted.get_weights()])
     other.record["calibration"] = fitted.record["calibration"]
-    with pytest.raises(ValueError, match="has a calibration of other outputs"):
-        kerasvit.classify(other, single(1, fitted)[0])
+    with pytest.raises(ValueError, match="is of other outputs: its head has changed"):
+        kerasvit.classify(other, single(1, fitted)[0], ood=True)
+    best = kerasvit.classify(other, single(1, fitted)[0], top=4)
+    assert "It is not used." in caplog.text and len(best[0]) == 4
     damaged = {"temperature": -1}, {"temperature": [1.0, "x", 1, 1]}, {"scores": 3}
     for change in (*damaged, {"method": "lac"}, {"rank": None}, {"energies": ["x"]}):
         stored = {**fitted.record["calibration"], **change}
         fitted_again = keras.models.clone_model(fitted)
         fitted_again.record["calibration"] = stored
-        with pytest.raises(ValueError, match="calibration of the model is damaged"):
-            kerasvit.classify(fitted_again, single(1, fitted)[0])
+        with pytest.raises(ValueError, match="calibration .* is damaged"):
+            kerasvit.classify(fitted_again, single(1, fitted)[0], coverage=0.5)
     del other.record["calibration"]
     kerasvit.classify(other, single(1, fitted)[0])
 

@@ -165,7 +165,8 @@ def _fit(
     for head, values in zip(heads, fitted, strict=True):
         head.set_weights(values)
     if record := found_record(model):
-        record.pop("problem_type", None)  # of the head before
+        for name in ("problem_type", "calibration"):  # of the head before
+            record.pop(name, None)
         if several:
             record["problem_type"] = SEVERAL_LABELS
     _log_missing(train.labels, classes)
