@@ -20,7 +20,7 @@ TRAINERS = {
     "sam_on": lambda model, **options: SAMON(model, 0.3, **options),
     "looksam": lambda model, **options: LookSAM(model, 0.3, 2, **options),
     "msam": lambda model, **options: MSAM(model, 0.3, **options),
-    "friendly": lambda model, **options: FriendlySAM(model, 0.3, **options),
+    "friendly": lambda model, **options: FriendlySAM(model, 0.3, 0.5, **options),
     "every": lambda model, **options: SAM(model, 0.3, every=2, **options),
     "parts": lambda model, **options: SAM(
         model, 0.3, **{"micro_batches": 2, **options}

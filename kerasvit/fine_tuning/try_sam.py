@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -85,42 +86,100 @@ def try_sam(
         ArgumentError: There are fewer than 40 images, or they have another form.
     """
     x, y = _arrays(model, data, batch_size)
-    trained = round(0.75 * len(y))
-    size = min(batch_size, trained)
+    pairs = _Pairs(model, x, y, optimizer, rho, batch_size, linear_head)
     end = time.monotonic() + 60 * minutes
-
-    def pair(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        order = np.random.default_rng(seed).permutation(len(y))
-        kept, held = order[:trained], order[trained:]
-        hits = []
-        for radius in (0.0, rho):
-            keras.utils.set_random_seed(seed)
-            copy = keras.models.clone_model(model)
-            copy.set_weights(model.get_weights())
-            if linear_head:
-                fit_head(copy, (x[kept], y[kept]), batch_size=size, seed=seed)
-            trainer = SAM(copy, radius)
-            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-            trainer.compile(optimizer(count), loss)
-            rows = _order(kept, count * size, seed)
-            trainer.fit(x[rows], y[rows], batch_size=size, shuffle=False, verbose=0)
-            outputs = trainer.predict(x[held], batch_size=size, verbose=0)
-            hits.append(outputs.argmax(-1) == y[held])
-        return hits[0], hits[1]
-
-    pair(0, 1)  # it compiles
-    begin = time.monotonic()
-    pair(0, TIMED)
-    each = (time.monotonic() - begin) / TIMED
-    count = min(steps, int((end - time.monotonic()) / max(each, 1e-9)))
+    pairs.train(0, 1, steps)  # it compiles
+    first = _seconds(lambda: pairs.train(0, 1, steps))
+    more = _seconds(lambda: pairs.train(0, 1 + TIMED, steps)) - first
+    each = max(more / TIMED, 1e-9)  # both steps of a pair
+    count = min(steps, int((end - time.monotonic() - first) / each))
     if count < FEWEST_STEPS:
         return Trial(np.nan, np.nan, np.nan, 0, 0)
     found: list[tuple[np.ndarray, np.ndarray]] = []
-    while not found or time.monotonic() + each * count < end:
-        found.append(pair(len(found), count))
+    while not found or time.monotonic() + first + each * count < end:
+        found.append(pairs.train(len(found), count, count))
     hits, others = (np.concatenate(part) for part in zip(*found, strict=True))
     gain, low, high = paired_difference(hits, others)
     return Trial(gain, low, high, len(found), count)
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    begin = time.monotonic()
+    work()
+    return time.monotonic() - begin
+
+
+class _Pairs:
+    """Trains a copy of a model without SAM and with it, compiled once."""
+
+    def __init__(
+        self,
+        model: keras.Model,
+        x: np.ndarray,
+        y: np.ndarray,
+        optimizer: Callable[[int], keras.optimizers.Optimizer],
+        rho: float,
+        batch_size: int,
+        linear_head: bool,
+    ) -> None:
+        self.x, self.y, self.rho, self.optimizer = x, y, rho, optimizer
+        self.copy, self.start = keras.models.clone_model(model), model.get_weights()
+        self.linear_head = linear_head
+        self.trained = round(0.75 * len(y))
+        self.batch_size = min(batch_size, self.trained)
+        self.planned = 0
+        self.trainers: list[tuple[SAM, list[np.ndarray]]] = []
+
+    def train(
+        self, seed: int, steps: int, planned: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns whether held-out images are right, without SAM and with it.
+
+        Args:
+            seed: Chooses the quarter and the order.
+            steps: Number of steps.
+            planned: Number of steps of the schedule.
+        """
+        if planned != self.planned:
+            self._compile(planned)
+        order = np.random.default_rng(seed).permutation(len(self.y))
+        kept, held = np.split(order, [self.trained])
+        self.copy.set_weights(self.start)
+        if self.linear_head:
+            data = self.x[kept], self.y[kept]
+            fit_head(self.copy, data, batch_size=self.batch_size, seed=seed)
+        begin, rows = (
+            self.copy.get_weights(),
+            _order(kept, steps * self.batch_size, seed),
+        )
+        first, second = (
+            self._hits(trainer, state, begin, rows, held)
+            for trainer, state in self.trainers
+        )
+        return first, second
+
+    def _compile(self, steps: int) -> None:
+        self.planned, self.trainers = steps, []
+        for radius in (0.0, self.rho):
+            trainer = SAM(self.copy, radius)
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            trainer.compile(self.optimizer(steps), loss)
+            trainer.optimizer.build(trainer.trainable_variables)
+            state = [keras.ops.convert_to_numpy(v) for v in trainer.optimizer.variables]
+            self.trainers.append((trainer, [value.copy() for value in state]))
+
+    def _hits(
+        self, trainer: SAM, state: list, begin: list, rows: np.ndarray, held: np.ndarray
+    ) -> np.ndarray:
+        self.copy.set_weights(begin)
+        for variable, value in zip(trainer.optimizer.variables, state, strict=True):
+            variable.assign(value)
+        with warnings.catch_warnings():  # of a radius that is too large
+            warnings.simplefilter("ignore")
+            options = {"batch_size": self.batch_size, "shuffle": False, "verbose": 0}
+            trainer.fit(self.x[rows], self.y[rows], **options)
+        outputs = self.copy.predict(self.x[held], self.batch_size, verbose=0)
+        return np.asarray(outputs.argmax(-1) == self.y[held])
 
 
 def _order(numbers: np.ndarray, count: int, seed: int) -> np.ndarray:

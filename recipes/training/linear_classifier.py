@@ -107,7 +107,9 @@ def _quality(model, batches, task) -> tuple[float, int]:
     """Returns the accuracy, or the mAP of several labels, and the number of images."""
     outputs, labels = [], []
     for images, y in batches:
-        outputs.append(keras.ops.convert_to_numpy(model.predict_on_batch(images)))
+        outputs.append(
+            keras.ops.convert_to_numpy(model.predict_on_batch(images.numpy()))
+        )
         labels.append(y.numpy())
     logits, truth = np.concatenate(outputs).astype("float32"), np.concatenate(labels)
     if task == "multilabel":
