@@ -188,8 +188,9 @@ def warn_if_worse(result: dict) -> None:
     start = result.get("start")
     if not start:
         return
-    quality = quality_of(result)
-    final, before = kept_logs(result)[f"val_{quality}"], start["accuracy"]
+    kept = kept_logs(result)
+    quality = quality_of(kept)
+    final, before = kept[f"val_{quality}"], start["accuracy"]
     count = start["tested"]
     ends = f"It ends at {final:.2%} of the validation images; before it, the same "
     ends += f"weights had {before:.2%} of {count:,}."

@@ -18,7 +18,7 @@ from training import optimizers, results, run_folder, stages
 
 import kerasvit
 from kerasvit import data, evaluation
-from tests.once import mainly_on_last, on_last_backend
+from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 pytestmark = pytest.mark.slow
 TINY = kerasvit.Variant(
@@ -105,6 +105,7 @@ def test_losses_of_several_labels(loss, tmp_path):
     assert "calibration" not in kerasvit.from_pretrained("run/model").record
 
 
+@long_elsewhere
 def test_the_head_begins_with_logistic_regressions(tmp_path, capsys):
     table = composed(tmp_path / "images", 250)
     finetune.run([config(table, steps=40)])
@@ -155,6 +156,7 @@ def test_losses_of_rare_classes(soft):
     assert float(loss(labels, LOGITS)) == pytest.approx(expected, rel=1e-5)
 
 
+@long_elsewhere
 def test_balanced_batches_and_weights_train(tmp_path, images, capsys):
     for name, count in {"ant": 40, "bat": 12, "cat": 9}.items():
         root = images(name, count)
