@@ -8,13 +8,14 @@ import dataclasses
 import hashlib
 import logging
 import math
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import keras
 import ml_dtypes
 import numpy as np
 
-from kerasvit.evaluation import calibration, conformal, several_labels
+from kerasvit.evaluation import conformal, several_labels, temperatures
+from kerasvit.evaluation.metrics import log_probabilities
 from kerasvit.evaluation.out_of_distribution import energy_score
 
 from .arguments import ArgumentError, integer, one_of
@@ -25,7 +26,6 @@ from .records import SEVERAL_LABELS, found_record
 log = logging.getLogger("kerasvit")
 
 KEPT = 1_000  # scores of images, at most, that a record has
-FEWEST = 20  # images, so that each half has ten
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +55,56 @@ class Calibration:
     scores: list[float] | None = None
     energies: list[float] | None = None
 
+    fewest: ClassVar = 20  # images, so that each half has ten
+
+    @classmethod
+    def fit(
+        cls,
+        model: keras.Model,
+        logits: np.ndarray,
+        labels: np.ndarray,
+        *,
+        method: str = "raps",
+        precision: float | None = None,
+        recall: float | None = None,
+        seed: int = 0,
+    ) -> "Calibration":
+        """Returns the calibration by outputs that are known, as `calibrate` does.
+
+        Args:
+            model: The model, for the hash of its head.
+            logits: Its outputs, (count, classes).
+            labels: Class indices (count,), or 0 and 1 (count, classes) of several
+                labels.
+            method, precision, recall, seed: As for `calibrate`.
+
+        Raises:
+            ArgumentError: There are fewer than 20 images, or an argument is wrong.
+        """
+        first, second = halves(len(logits), seed)
+        known: dict[str, Any] = {
+            "head_sha256": head_hash(model),
+            "images": [len(first), len(second)],
+        }
+        held, held_labels = logits[second], labels[second]
+        known["energies"] = _kept(_energy(held, labels.ndim == 2))
+        logits, labels = logits[first], labels[first]
+        if labels.ndim == 1:
+            scale = temperatures.fit_temperature(logits, labels)
+            made = cls(scale, method=method, **known)
+            given = method, made.penalty, made.rank
+            scores = conformal.scores_of(held / scale, held_labels, *given)
+            return dataclasses.replace(made, scores=_kept(scores))
+        scales = temperatures.fit_label_temperatures(logits, labels)
+        options = {"precision": precision, "recall": recall}
+        limits = several_labels.fit_thresholds(logits, labels, **options) / scales
+        with np.errstate(invalid="ignore"):  # limits that are not finite: see below
+            shares = np.exp(-np.logaddexp(0, -limits))
+        # A class that is never predicted, and one that no image has.
+        shares = np.where(np.isposinf(limits), 2.0, shares)
+        shares = np.where(np.isnan(limits), 0.5, shares)
+        return cls(scales.tolist(), thresholds=shares.tolist(), **known)
+
     def sets(self, logits: np.ndarray, coverage: float) -> np.ndarray:
         """Returns whether each class is in the set of each image, (count, classes).
 
@@ -75,7 +125,7 @@ class Calibration:
         scaled = np.asarray(logits, "float64") / self.temperature
         if isinstance(self.temperature, list):
             return np.exp(-np.logaddexp(0, -scaled))
-        return np.exp(calibration.log_probabilities(scaled))
+        return np.exp(log_probabilities(scaled))
 
     def unusual(self, logits: np.ndarray) -> np.ndarray:
         """Returns the share of the second half that is less unusual, (count,).
@@ -139,64 +189,11 @@ def calibrate(
             "out, or fit the head with task='multilabel'.",
             *("precision", "recall"),
         )
-    logits, labels = outputs(model, data, several, batch_size)
-    first, second = halves(len(logits), seed)
-    found = fit(
-        *(logits[first], labels[first], logits[second], labels[second]),
-        head_sha256=head_hash(model),
-        method=method,
-        precision=precision,
-        recall=recall,
-    )
+    logits, labels = _outputs(model, data, several, batch_size)
+    options: Any = {"precision": precision, "recall": recall, "seed": seed}
+    found = Calibration.fit(model, logits, labels, method=method, **options)
     record["calibration"] = dataclasses.asdict(found)
     return found
-
-
-def fit(
-    logits: np.ndarray,
-    labels: np.ndarray,
-    held_logits: np.ndarray,
-    held_labels: np.ndarray,
-    *,
-    head_sha256: str,
-    method: str = "raps",
-    precision: float | None = None,
-    recall: float | None = None,
-) -> Calibration:
-    """Returns the calibration by the outputs of both halves.
-
-    Args:
-        logits, labels: Of the first half: class indices (count,), or 0 and 1 (count,
-            classes) of several labels.
-        held_logits, held_labels: Of the second half.
-        head_sha256: Result of `head_hash`.
-        method, precision, recall: As for `calibrate`.
-    """
-    energies = _kept(_energy(held_logits, labels.ndim == 2))
-    images = [len(logits), len(held_logits)]
-    if labels.ndim == 2:
-        scales = calibration.fit_label_temperatures(logits, labels)
-        options = {"precision": precision, "recall": recall}
-        limits = several_labels.fit_thresholds(logits, labels, **options) / scales
-        with np.errstate(over="ignore"):
-            shares = 1 / (1 + np.exp(-limits))
-        return Calibration(
-            temperature=scales.tolist(),
-            head_sha256=head_sha256,
-            images=images,
-            # Half is the limit of a class that no image has.
-            thresholds=[
-                2.0 if np.isposinf(x) else 0.5 if np.isnan(x) else float(share)
-                for x, share in zip(limits, shares, strict=True)
-            ],
-            energies=energies,
-        )
-    scale = calibration.fit_temperature(logits, labels)
-    made = Calibration(scale, head_sha256, images, method=method, energies=energies)
-    scores = conformal.scores_of(
-        *(held_logits / scale, held_labels, method, made.penalty, made.rank)
-    )
-    return dataclasses.replace(made, scores=_kept(scores))
 
 
 def calibration_of(model: keras.Model, needed: bool = True) -> Calibration | None:
@@ -267,7 +264,7 @@ def head_hash(model: keras.Model) -> str:
     return digest.hexdigest()
 
 
-def outputs(
+def _outputs(
     model: keras.Model, data: Any, several: bool, batch_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the logits of a model, float32 (count, classes), and the labels."""
@@ -290,9 +287,10 @@ def halves(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         ArgumentError: There are fewer than 20.
     """
-    if count < FEWEST:
+    fewest = Calibration.fewest
+    if count < fewest:
         raise ArgumentError(
-            f"A calibration needs {FEWEST} validation images or more: half of them for "
+            f"A calibration needs {fewest} validation images or more: half of them for "
             f"the temperature, half for conformal sets. Received: {count}.",
             "data",
         )

@@ -1,10 +1,5 @@
 """Numbers of a classifier, from its outputs or features: functions of NumPy arrays."""
 
-from .calibration import VectorScaling as VectorScaling
-from .calibration import brier_score as brier_score
-from .calibration import fit_label_temperatures as fit_label_temperatures
-from .calibration import fit_temperature as fit_temperature
-from .calibration import fit_vector_scaling as fit_vector_scaling
 from .conformal import ConformalSets as ConformalSets
 from .conformal import fit_conformal as fit_conformal
 from .corruption import ALEXNET as ALEXNET
@@ -42,3 +37,8 @@ from .selective import risk_coverage as risk_coverage
 from .several_labels import average_precision as average_precision
 from .several_labels import f1_scores as f1_scores
 from .several_labels import fit_thresholds as fit_thresholds
+from .temperatures import VectorScaling as VectorScaling
+from .temperatures import brier_score as brier_score
+from .temperatures import fit_label_temperatures as fit_label_temperatures
+from .temperatures import fit_temperature as fit_temperature
+from .temperatures import fit_vector_scaling as fit_vector_scaling

@@ -21,7 +21,7 @@ from training.settings import NOT_TRAINING
 from training.validation import sentence
 
 import kerasvit
-from kerasvit import calibration, evaluation
+from kerasvit import evaluation
 
 PLAIN = {"highlight": False, "soft_wrap": True}
 
@@ -287,17 +287,14 @@ def _with_thresholds(model, logits, dataset, of: str) -> label_table.LabelTable:
     labels = dataset.validation.labels
     thresholds = np.full(labels.shape[1], label_table.HALF)
     shares = 1 / (1 + np.exp(-logits[1].astype("float64")))
-    if len(labels) >= calibration.FEWEST:
-        first, second = calibration.halves(len(labels))
-        found = calibration.fit(
-            *(logits[0][first], labels[first], logits[0][second], labels[second]),
-            head_sha256=calibration.head_hash(model),
-        )
+    fewest = kerasvit.Calibration.fewest
+    if len(labels) >= fewest:
+        found = kerasvit.Calibration.fit(model, logits[0], labels)
         model.record["calibration"] = dataclasses.asdict(found)
         thresholds, shares = np.array(found.thresholds), found.probabilities(logits[1])
     else:
         console.print(
-            f"Thresholds: 0.5 for all classes, as {calibration.FEWEST} validation "
+            f"Thresholds: 0.5 for all classes, as {fewest} validation "
             f"images or more would choose them. Here are {len(labels)}.",
             **PLAIN,
         )
