@@ -87,9 +87,9 @@ class FriendlySAM(SlotSAM):
         slots: list[Tensor],
     ) -> tuple[Gradients, list[Tensor]]:
         """Returns the gradients at the perturbed weights, and the new average."""
-        _, here = loss_and_gradients(weights)
         if self._radius.plain:
-            return here, self._averaged(slots, here)
+            return self.gradients_between(loss_and_gradients, weights, slots)
+        _, here = loss_and_gradients(weights)
         above = self.gradients_above(
             loss_and_gradients, self._perturbed(weights, here, slots)
         )
