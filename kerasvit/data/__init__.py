@@ -34,6 +34,7 @@ from .labelled_images import built_in as built_in  # noqa: E402
 from .labelled_images import from_tfds as from_tfds  # noqa: E402
 from .shards import Rows as Rows  # noqa: E402
 from .streamed_images import StreamedImages as StreamedImages  # noqa: E402
+from .tables import read_table as read_table  # noqa: E402
 from .tfds import tfds_builder as tfds_builder  # noqa: E402
 from .training_batches import TrainingBatches as TrainingBatches  # noqa: E402
 from .training_batches import training_batches as training_batches  # noqa: E402

@@ -12,15 +12,16 @@ from collections.abc import Sequence
 import numpy as np
 from command import command_line
 
-from kerasvit import evaluation, imagenet_names
+from kerasvit import calibration, evaluation, imagenet_names
 
-from . import confusion, results
+from . import confusion, label_table, results
 from .candidates import Candidate
 from .outputs import as_logits
 from .sets import ImageSet, class_names
 
 IMAGENET = 1000  # classes of a model without names are those of ImageNet if so many
 SHOWN = 5  # names in a message
+RESAMPLES = 200  # of images with several labels, for intervals
 
 
 class NoCommonClass(ValueError):
@@ -70,6 +71,8 @@ def _task(candidate, image_set, match):
     def compute(predict):
         outputs = candidate.outputs(predict, image_set.images)
         with command_line.checking_input():
+            if image_set.several:
+                return scored_labels(outputs, match, candidate)
             return scored(outputs, match)
 
     settings = results.settings(candidate, image_set)
@@ -106,6 +109,56 @@ def scored(outputs: np.ndarray, match: Match) -> dict:
         "unmatched": match.unmatched,
         "parts": parts,
         "right": right,
+    }
+
+
+def scored_labels(logits: np.ndarray, match: Match, candidate: Candidate) -> dict:
+    """Returns the fields of a `Result` for images with several labels.
+
+    The classes of the set that the model does not have are left out, and so are those
+    of the model that no image has.
+
+    Args:
+        logits: Outputs (count, classes).
+        match: Classes of the model.
+        candidate: The model, which may have thresholds.
+
+    Raises:
+        ValueError: An output is not finite.
+    """
+    labels = np.zeros(logits.shape, int)
+    for row, classes in zip(labels, match.labels, strict=True):
+        row[classes] = 1
+    found = calibration.calibration_of(candidate.model, needed=False)
+    thresholds = np.full(logits.shape[1], label_table.HALF)
+    if found is not None:
+        shares, thresholds = found.probabilities(logits), np.array(found.thresholds)
+    else:
+        shares = 1 / (1 + np.exp(-logits.astype("float64")))
+
+    def numbers(rows):
+        return label_table.of_outputs(shares[rows], labels[rows], thresholds)
+
+    everything = numbers(np.arange(len(labels)))
+    random = np.random.default_rng(0)
+    drawn = [
+        numbers(random.integers(len(labels), size=len(labels)))
+        for _ in range(RESAMPLES)
+    ]
+    scores = {}
+    for name, value in everything.items():
+        low, high = np.quantile([each[name] for each in drawn], (0.025, 0.975))
+        ends = 2 * value - high, 2 * value - low  # as `evaluation.bootstrap_interval`
+        scores[name] = evaluation.Estimate(value, *map(float, ends))
+    return {
+        "images": len(labels),
+        "unmatched": match.unmatched,
+        "parts": {"all": results.Part(logits.shape[1], scores)},
+        "right": {
+            label_table.OUTPUTS: shares.astype("float32"),
+            label_table.LABELS: labels.astype("uint8"),
+            label_table.THRESHOLDS: thresholds,
+        },
     }
 
 

@@ -12,6 +12,7 @@ from scoring import any_model
 
 import kerasvit
 from kerasvit import imagenet_names
+from kerasvit.records import SEVERAL_LABELS
 
 # Transforms of models that do not state theirs: of images that
 # `keras.utils.image_dataset_from_directory` reads, and of keras.applications.
@@ -51,6 +52,13 @@ class Candidate:
         return not is_headless and len(self.model.output_shape) == 2
 
     @property
+    def task(self) -> str:
+        """ "multilabel" if an image may have several labels, else "single_label"."""
+        record = getattr(self.model, "record", None) or {}
+        several = record.get("problem_type") == SEVERAL_LABELS
+        return "multilabel" if several else "single_label"
+
+    @property
     def classes(self) -> int:
         """Number of its classes."""
         return self.model.output_shape[-1]
@@ -77,13 +85,29 @@ def load_all(
         for name in names
     ]
     for name, each in zip(names, found, strict=True):
-        if not headless:
+        if not headless and each.task == "single_label":
             any_model.check_one_label(each.model, name, "models")
     counts = Counter(each.name for each in found)
     return [
         dataclasses.replace(each, name=name) if counts[each.name] > 1 else each
         for name, each in zip(names, found, strict=True)
     ]
+
+
+def task_of(models: Sequence[Candidate]) -> str:
+    """Returns the task of the models.
+
+    Raises:
+        ValueError: Some have one label per image, and some several.
+    """
+    tasks = {each.task for each in models}
+    if len(tasks) > 1:
+        text = ", ".join(f"{each.name} ({each.task})" for each in models)
+        raise ValueError(
+            f"`models` must have one label per image, or several. Received: {text}. "
+            "Give them in separate commands."
+        )
+    return tasks.pop()
 
 
 def channels_of(models: Sequence[Candidate]) -> int:

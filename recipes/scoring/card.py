@@ -28,6 +28,10 @@ KINDS = {
     "top5": ("top_5_accuracy", "top-5 accuracy"),
     "nll": ("nll", "negative log-likelihood"),
     "ece": ("expected_calibration_error", "expected calibration error, 15 bins"),
+    "map": ("mean_average_precision", "mean average precision over classes"),
+    "f1_micro": ("f1", "F1, micro"),
+    "f1_macro": ("f1", "F1, macro"),
+    "f1_samples": ("f1", "F1, samples"),
 }
 MEASURES = {
     "few_shot": "few-shot least squares",
@@ -123,7 +127,7 @@ def section(results: list[Result], cost: Cost) -> str:
         [
             "## Scores",
             tables.markdown(rows),
-            "top1, top5 and ece in %; brackets: 95 % intervals.",
+            f"{_percentages(results)} in %; brackets: 95 % intervals.",
             "\n".join(
                 [*map(_protocol, sets.values()), *map(_of_features, on_features)]
             ),
@@ -136,12 +140,18 @@ def section(results: list[Result], cost: Cost) -> str:
     )
 
 
+def _percentages(results):
+    metrics = tables.metrics_of(results)
+    *names, last = (name for name in metrics if name in tables.PERCENT)
+    return f"{', '.join(names)} and {last}"
+
+
 def _protocol(result):
     """Returns a line about a set: what counts as right, and what is left out."""
     published = SETS.get(result.set)
-    text = (
-        f"- {result.set}: {published.protocol if published else 'top-1 of all classes'}"
-    )
+    is_labels = tables.metrics_of([result]) != tables.METRICS
+    usual = "mAP, and F1 by thresholds" if is_labels else "top-1 of all classes"
+    text = f"- {result.set}: {published.protocol if published else usual}"
     if result.left_out:
         text += f"; {counted(result.left_out)} without a class of the model left out"
     return f"{text}."

@@ -19,6 +19,8 @@ from kerasvit.hub import is_generated, read_page, signed
 from .confusion import _cell, with_section, write_page
 
 START = "<!-- Written by recipes/, which replace it: labels of {} -->"
+# In `Result.right`: arrays (count, classes), and (classes,).
+OUTPUTS, LABELS, THRESHOLDS = "probabilities", "labels", "thresholds"
 HALF = 0.5  # probability from which an image has a class, without thresholds
 MAX_SHOWN = 100  # classes of a table, those with the most images
 
@@ -86,6 +88,15 @@ class LabelTable:
         if self.missing:
             text.append(f"No image has: {', '.join(map(_cell, self.missing))}.")
         return "\n\n".join(text)
+
+
+def of_result(result, names: list[str] | None) -> LabelTable | None:
+    """Returns the numbers of a `results.Result` of several labels; else None."""
+    if OUTPUTS not in result.right:
+        return None
+    shares, labels = result.right[OUTPUTS], result.right[LABELS]
+    names = names or [f"class {i}" for i in range(labels.shape[1])]
+    return LabelTable(shares, labels, result.right[THRESHOLDS], names, result.set)
 
 
 def of_outputs(probabilities, labels, thresholds=HALF) -> dict[str, float]:

@@ -57,13 +57,20 @@ def plan(devices: Devices, config, store: results.Store) -> Plan:
             headless=not needs_head,
             state=config.state,
         )
-        channels = candidates.channels_of(models)
+        channels, task = candidates.channels_of(models), candidates.task_of(models)
+        others_than_sets = groups or of_vtab or config.corrupt or config.frozen
+        if task == "multilabel" and others_than_sets:
+            raise ValueError(
+                "`corrupt`, `frozen` and VTAB are for models of one label per image. "
+                "Leave them out."
+            )
         if channels != 3 and (groups or of_vtab or config.corrupt):
             raise ValueError(
                 f"`on`, `corrupt`: corruptions and VTAB are for RGB images, and "
                 f"{models[0].name} takes {channels} channels. Leave them out."
             )
-        found = {name: sets.find(name, devices.shard, channels) for name in others}
+        shard = devices.shard
+        found = {name: sets.find(name, shard, channels, task) for name in others}
     names = _names({**found, **groups})
     found, groups = (
         [

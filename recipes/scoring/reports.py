@@ -13,6 +13,7 @@ from . import (
     confusion,
     corruption_tables,
     cost,
+    label_table,
     results,
     robustness,
     tables,
@@ -94,9 +95,14 @@ def report(
         corruption_tables.write(summaries, folder)
         say(f"Tables: {folder}.")
         confused = draw_confusion(plan, shown, folder)
+        models = {each.name: each for each in plan.models}
         for name, path in plan.cards.items():
             card.write(path, [x for x in shown if x.model == name], costs[name])
             for each in confused.get(name, ()):
                 confusion.add_to_card(path, each)
+            names = models[name].label_names
+            for each in (x for x in shown if x.model == name):
+                if table := label_table.of_result(each, names):
+                    label_table.add_to_card(path, table)
             say(f"Card: {path}.")
     return found + means_of_kinds

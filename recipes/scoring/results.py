@@ -22,6 +22,7 @@ from .candidates import Candidate
 from .outputs import Predictor
 
 METRICS = ("top1", "top5", "nll", "ece")
+LABEL_METRICS = ("map", "f1_micro", "f1_macro", "f1_samples")  # of several labels
 PACKAGES = ("keras", "numpy", "tensorflow-datasets")
 PROTOCOL = 2  # changed with the meaning of the numbers: others are computed again
 
@@ -218,7 +219,12 @@ def settings(candidate, image_set) -> dict:
     labels = np.concatenate(image_set.labels) if image_set.labels else np.zeros(0)
     digest = hashlib.sha256(labels.astype("int64").tobytes())
     digest.update("\n".join(image_set.label_names).encode())
+    found = {}
+    if image_set.several:
+        digest.update(np.array([len(each) for each in image_set.labels]).tobytes())
+        found["calibration"] = candidate.model.record.get("calibration")
     return {
+        **found,
         "protocol": PROTOCOL,
         "images": len(image_set.labels),
         "labels": digest.hexdigest(),

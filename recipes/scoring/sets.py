@@ -30,11 +30,13 @@ class ImageSet:
     Attributes:
         name: Name in the tables.
         images: `Images`, whose own labels do not matter.
-        labels: For each image an array of the indices of its classes; most have one.
+        labels: For each image an array of the indices of its classes; most have one,
+            and with `several` perhaps none.
         label_names: Names of the classes.
         restricted: Indices of the classes that occur, if they are less than
             `label_names`; None: all.
         sampled: Numbers in the whole set of the images, if they are a sample.
+        several: Whether an image may have several labels, all of which count.
     """
 
     name: str
@@ -43,6 +45,7 @@ class ImageSet:
     label_names: list[str]
     restricted: tuple[int, ...] | None = None
     sampled: np.ndarray | None = None
+    several: bool = False
 
     @property
     def numbers(self) -> np.ndarray:
@@ -85,7 +88,12 @@ def digest_of(images: data.Images) -> str:
     return found.hexdigest()
 
 
-def find(name: str, shard: tuple[int, int] = (0, 1), channels: int = 3) -> ImageSet:
+def find(
+    name: str,
+    shard: tuple[int, int] = (0, 1),
+    channels: int = 3,
+    task: str = "single_label",
+) -> ImageSet:
     """Opens a set.
 
     Args:
@@ -94,11 +102,14 @@ def find(name: str, shard: tuple[int, int] = (0, 1), channels: int = 3) -> Image
             name of `names.BUILT_IN`, or a name or alias of `catalogue.py`, or another
             data set of tensorflow-datasets.
         shard, channels: As for `kerasvit.data.from_folder`.
+        task: As for `kerasvit.data.from_table`; several labels are those of a table.
 
     Raises:
         ValueError: There is no such set, or it cannot be read, or it has no images with
-            these channels.
+            these channels, or no several labels.
     """
+    if task == "multilabel":
+        return _table(Path(name).expanduser(), shard, channels)
     if Path(name).expanduser().exists():
         return _folder(Path(name).expanduser(), shard, channels)
     _check_rgb(name, channels)
@@ -123,6 +134,26 @@ def _check_rgb(name, channels):
             f"The images of {name} are RGB, and the model takes {channels} channels. "
             "Give a folder of such images."
         )
+
+
+def _table(path, shard, channels):
+    """Returns the images of a table with several labels."""
+    if not path.is_file():
+        raise ValueError(
+            f"`on`: the models have several labels per image, which are read from a "
+            f"table, .csv or .jsonl. Received: {path}."
+        )
+    found = data.read_table(path, "multilabel")
+    parts = {row.part for row in found.rows}
+    part = next(x for x in ("test", "validation", "all", "train") if x in parts)
+    rows = [row for row in found.rows if row.part == part]
+    process, processes = shard
+    files = [row.file for row in rows]
+    data.check_images(files[process::processes], channels)
+    places = {name: i for i, name in enumerate(found.class_names)}
+    labels = [np.array([places[x] for x in row.labels], int) for row in rows]
+    images = IndexedImages(files, np.zeros(len(files)), channels=channels)
+    return ImageSet(path.name, images, labels, found.class_names, several=True)
 
 
 def _folder(root, shard, channels):

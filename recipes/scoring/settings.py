@@ -58,7 +58,7 @@ class Config(Corruption, Feature, Weights):
     first."""
     on: tuple[str, ...] = ()
     """Data sets: imagenet real v2 r a sketch, others of scoring/SETS.md or of
-    tensorflow-datasets, a folder of class folders, a CSV, or digits; and vtab, a group
+    tensorflow-datasets, a folder of class folders, a table (.csv, .jsonl), or digits; and vtab, a group
     as vtab/natural, or a task as vtab/dtd, of scoring/VTAB.md."""
     images: int | None = None
     """At most so many images of each set, always the same; None: all."""
@@ -126,7 +126,7 @@ def place(name: str) -> Path | str:
 
 def check_set(name: str, setting: str = "on") -> None:
     """Raises a `ValueError` for a set that does not exist or cannot be prepared."""
-    if re.search(r"^[./~]|\.csv$", name):
+    if re.search(r"^[./~]|\.(csv|jsonl|ndjson)$", name):
         raise ValueError(
             f"`{setting}`: there is no folder or table {name} (working directory: "
             f"{Path.cwd()})."

@@ -12,13 +12,20 @@ from training.progress import counted
 from training.run_folder import replace_file, write_json
 
 from . import catalogue, cost
-from .results import METRICS, Result, difference
+from .results import LABEL_METRICS, METRICS, Result, difference
 from .vtab import catalogue as vtab
 
-PERCENT = ("top1", "top5", "ece")
+PERCENT = ("top1", "top5", "ece", *LABEL_METRICS)
+NAMES = {"top1": "top-1", "map": "mAP"}
 FRAME = 3  # characters around a cell of a printed table
 SHORT = 12  # characters of a heading that is not broken
-DETAILS = ("model", "set", "classes", "images", *METRICS, "seconds")
+
+
+def metrics_of(results: Iterable[Result]) -> tuple[str, ...]:
+    """Returns the names of the numbers of models of one label, or of several."""
+    parts = [part for each in results for part in each.parts.values()]
+    several = any("map" in part.scores for part in parts)
+    return LABEL_METRICS if several else METRICS
 
 
 def line(result: Result) -> str:
@@ -58,22 +65,24 @@ def grid(results: list[Result], costs: dict[str, cost.Cost]) -> list[list[str]]:
     from the first model, with 95 % intervals. The tasks of VTAB are in `vtab_grid`.
     """
     results = [each for each in results if each.set not in vtab.TASKS]
+    main = metrics_of(results)[0]
     columns = {  # {(set, measure, part): heading}
         (each.set, each.measure, part): heading(each, part)
         for each in results
         for part, (_, scores) in each.parts.items()
-        if "top1" in scores
+        if main in scores
     }
     # In the order of the command: the first may have no result on the first set.
     models = [name for name in costs if any(x.model == name for x in results)]
     by_place = {(each.model, each.set, each.measure): each for each in results}
     if not columns:
         return []
-    rows = [["top-1 in %", *columns.values()]]
+    rows = [[f"{NAMES[main]} in %", *columns.values()]]
     for model in models:
         found = [by_place.get((model, *column[:2])) for column in columns]
         wanted = list(zip(found, columns, strict=True))
-        rows.append([model, *(top1(each, part) for each, (*_, part) in wanted)])
+        cells = (top1(each, part, main) for each, (*_, part) in wanted)
+        rows.append([model, *cells])
         if numbers := catalogue.RESULTS.get(model):
             known = [
                 numbers.get(catalogue.published_column(x), "") for x in columns.values()
@@ -91,10 +100,11 @@ def grid(results: list[Result], costs: dict[str, cost.Cost]) -> list[list[str]]:
 
 def details(results: list[Result]) -> list[list[str]]:
     """Returns the rows of the table of all numbers: a model and a part per row."""
-    rows = [list(DETAILS)]
+    metrics = metrics_of(results)
+    rows = [["model", "set", "classes", "images", *metrics, "seconds"]]
     for each in results:
         for part, (classes, scores) in each.parts.items():
-            cells = [_cell(name, scores.get(name)) for name in METRICS]
+            cells = [_cell(name, scores.get(name)) for name in metrics]
             name = heading(each, "all" if part == "restricted" else part)
             first = [each.model, name, f"{classes:,}", f"{each.images:,}"]
             rows.append([*first, *cells, f"{each.seconds:.0f}"])
@@ -188,11 +198,11 @@ def _cell(name, score):
     return f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def top1(result: Result | None, part: str) -> str:
-    """Returns top-1 of a part with its interval; "" for None."""
+def top1(result: Result | None, part: str, main: str = "top1") -> str:
+    """Returns top-1, or another number, of a part with its interval; "" for None."""
     if result is None or part not in result.parts:
         return ""
-    return _cell("top1", result.parts[part].scores.get("top1"))
+    return _cell(main, result.parts[part].scores.get(main))
 
 
 def top1_difference(one: Result | None, other: Result | None, part: str) -> str:
@@ -235,14 +245,15 @@ def _escaped(text):
 
 def _numbers(results, costs):
     """Yields rows of numbers in full, with the ends of the intervals in columns."""
-    ends = [f"{name}{end}" for name in METRICS for end in ("", "_low", "_high")]
+    metrics = metrics_of(results)
+    ends = [f"{name}{end}" for name in metrics for end in ("", "_low", "_high")]
     first = ("model", "set", "measure", "part", "classes", "images")
     last = [field.name for field in dataclasses.fields(cost.Cost)]
     yield [*first, *ends, "seconds", *last]
     for each in results:
         for part, (classes, scores) in each.parts.items():
             none = (None, None, None)
-            numbers = [x for name in METRICS for x in scores.get(name, none)]
+            numbers = [x for name in metrics for x in scores.get(name, none)]
             first = [each.model, each.set, each.measure, part, classes, each.images]
             last = dataclasses.astuple(costs[each.model])
             yield [*first, *numbers, each.seconds, *last]

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 
+import evaluate
 import finetune
 import keras
 import numpy as np
@@ -94,6 +95,38 @@ def test_a_training_gives_thresholds_and_a_card(tmp_path, capsys):
     assert card.count("| digit ") == 10
     assert (tmp_path / "run/curves.png").stat().st_size > 1000
     assert not (tmp_path / "run/model/confusion_test.png").exists()
+
+
+def test_models_are_scored_on_a_table(tmp_path, capsys):
+    table = composed(tmp_path / "images", 250)
+    for seed in (0, 1):
+        finetune.run([config(table, seed=seed, out=f"run{seed}")])
+    other = composed(tmp_path / "others", 60, seed=5)
+    asked = evaluate.Config(("run0", "run1"), on=(str(other),), card=True)
+    asked = dataclasses.replace(asked, devices="1")
+    capsys.readouterr()
+    found = evaluate.evaluate(asked)
+    printed = capsys.readouterr().out
+    assert "mAP in %" in printed and "f1_micro" in printed
+    model = kerasvit.from_pretrained("run0/model")
+    images = data.read_table(other, "multilabel")
+    answers = kerasvit.classify(model, [str(row.file) for row in images.rows])
+    names = model.record["label_names"]
+    truth = np.array([[n in row.labels for n in names] for row in images.rows])
+    predicted = np.array([[n in dict(each) for n in names] for each in answers])
+    scores = found[0].parts["all"].scores
+    expected = evaluation.f1_scores(predicted, truth)
+    for average in ("micro", "macro", "samples"):
+        assert scores[f"f1_{average}"].value == pytest.approx(expected[average])
+    assert scores["map"].low <= scores["map"].value <= scores["map"].high
+    card = (tmp_path / "run0/model/README.md").read_text()
+    assert "## Scores" in card and "## Labels, labels.csv" in card
+    assert "mean_average_precision" in card
+    assert len(evaluate.evaluate(asked)) == 2  # found again
+    with pytest.raises(BadInput, match="which are read from a table"):
+        evaluate.evaluate(dataclasses.replace(asked, on=(".",)))
+    with pytest.raises(BadInput, match="for models of one label per image"):
+        evaluate.evaluate(dataclasses.replace(asked, frozen=("knn",)))
 
 
 @pytest.mark.parametrize("loss", mainly_on_last(["asymmetric", "focal", "sigmoid"]))
