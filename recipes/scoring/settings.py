@@ -58,8 +58,8 @@ class Config(Corruption, Feature, Weights):
     first."""
     on: tuple[str, ...] = ()
     """Data sets: imagenet real v2 r a sketch, others of scoring/SETS.md or of
-    tensorflow-datasets, a folder of class folders, a table (.csv, .jsonl), or digits; and vtab, a group
-    as vtab/natural, or a task as vtab/dtd, of scoring/VTAB.md."""
+    tensorflow-datasets, a folder of class folders, a table (.csv, .jsonl), or digits;
+    and vtab, a group as vtab/natural, or a task as vtab/dtd, of scoring/VTAB.md."""
     images: int | None = None
     """At most so many images of each set, always the same; None: all."""
     out: str = "scores"
