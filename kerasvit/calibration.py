@@ -105,6 +105,37 @@ class Calibration:
         shares = np.where(np.isnan(limits), 0.5, shares)
         return cls(scales.tolist(), thresholds=shares.tolist(), **known)
 
+    @classmethod
+    def of(cls, model: keras.Model, needed: bool = True) -> "Calibration | None":
+        """Returns the calibration in the record of a model, or None.
+
+        Args:
+            model: A model of kerasvit.
+            needed: False: of one that is damaged, or of another head, it warns and
+                returns None.
+
+        Raises:
+            ArgumentError: It is damaged, or the head has changed since.
+        """
+        stored = (found_record(model) or {}).get("calibration")
+        if stored is None:
+            return None
+        if not _is_sound(stored, model.outputs[0].shape[-1]):
+            problem = "is damaged"
+        elif stored["head_sha256"] != head_hash(model):
+            problem = "is of other outputs: its head has changed since"
+        else:
+            return cls(**stored)
+        message = (
+            f"The calibration in the model's record {problem}. Calibrate it again, "
+            "`kerasvit.calibrate(model, data)`, or remove the calibration: `del "
+            "model.record['calibration']`."
+        )
+        if needed:
+            raise ArgumentError(message, "model")
+        log.warning("%s It is not used.", message)
+        return None
+
     def sets(self, logits: np.ndarray, coverage: float) -> np.ndarray:
         """Returns whether each class is in the set of each image, (count, classes).
 
@@ -194,37 +225,6 @@ def calibrate(
     found = Calibration.fit(model, logits, labels, method=method, **options)
     record["calibration"] = dataclasses.asdict(found)
     return found
-
-
-def calibration_of(model: keras.Model, needed: bool = True) -> Calibration | None:
-    """Returns the calibration in the record of a model, or None.
-
-    Args:
-        model: A model of kerasvit.
-        needed: False: of one that is damaged, or of another head, it warns and returns
-            None.
-
-    Raises:
-        ArgumentError: It is damaged, or the head has changed since.
-    """
-    stored = (found_record(model) or {}).get("calibration")
-    if stored is None:
-        return None
-    if not _is_sound(stored, model.outputs[0].shape[-1]):
-        problem = "is damaged"
-    elif stored["head_sha256"] != head_hash(model):
-        problem = "is of other outputs: its head has changed since"
-    else:
-        return Calibration(**stored)
-    message = (
-        f"The calibration in the model's record {problem}. Calibrate it again, "
-        "`kerasvit.calibrate(model, data)`, or remove the calibration: `del "
-        "model.record['calibration']`."
-    )
-    if needed:
-        raise ArgumentError(message, "model")
-    log.warning("%s It is not used.", message)
-    return None
 
 
 def _is_sound(stored: Any, classes: int) -> bool:

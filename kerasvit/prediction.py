@@ -16,7 +16,7 @@ from kerasvit.types import Shape, Tensor
 
 from .arguments import integer
 from .backend.forward import outputs_of
-from .calibration import Calibration, calibration_of
+from .calibration import Calibration
 from .evaluation.arrays import share
 from .records import SEVERAL_LABELS, found_record
 
@@ -137,7 +137,7 @@ def _calibrated(
     model: keras.Model, coverage: float | None, ood: bool
 ) -> Calibration | None:
     """Returns the calibration of a model, after checking that it has what is asked."""
-    found = calibration_of(model, needed=ood or coverage is not None)
+    found = Calibration.of(model, needed=ood or coverage is not None)
     if coverage is not None:
         share("coverage", coverage)
     if found is None and (ood or coverage is not None):
