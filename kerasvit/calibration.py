@@ -6,8 +6,10 @@ kerasvit.classify(model, "photo.jpg", coverage=0.9)
 
 import dataclasses
 import hashlib
+import json
 import logging
 import math
+from os import PathLike
 from typing import Any, ClassVar, Literal
 
 import keras
@@ -19,8 +21,11 @@ from kerasvit.evaluation.metrics import log_probabilities
 from kerasvit.evaluation.out_of_distribution import energy_score
 
 from .arguments import ArgumentError, integer, one_of
+from .checkpoints import new_files, read_json
 from .fine_tuning.heads import heads_of, inner_model
 from .fine_tuning.labelled import class_indices, label_rows, read_again
+from .hub.download import CONFIG
+from .hub.writing import local_folder
 from .records import SEVERAL_LABELS, found_record
 
 log = logging.getLogger("kerasvit")
@@ -81,7 +86,7 @@ class Calibration:
         Raises:
             ArgumentError: There are fewer than 20 images, or an argument is wrong.
         """
-        first, second = halves(len(logits), seed)
+        first, second = cls.halves(len(logits), seed)
         known: dict[str, Any] = {
             "head_sha256": head_hash(model),
             "images": [len(first), len(second)],
@@ -135,6 +140,64 @@ class Calibration:
             raise ArgumentError(message, "model")
         log.warning("%s It is not used.", message)
         return None
+
+    @staticmethod
+    def halves(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the indices of both halves of validation images, at random.
+
+        The first half chooses temperatures and thresholds, and may choose the epoch;
+        the second gives the scores of conformal sets, and must choose nothing.
+
+        Args:
+            count: Number of images.
+            seed: Seed of the division.
+
+        Raises:
+            ArgumentError: There are fewer than 20 images.
+        """
+        fewest = Calibration.fewest
+        if count < fewest:
+            raise ArgumentError(
+                f"A calibration needs {fewest} validation images or more: half of them "
+                f"for the temperature, half for conformal sets. Received: {count}.",
+                "data",
+            )
+        order = np.random.default_rng([seed, count]).permutation(count)
+        return np.sort(order[: count // 2]), np.sort(order[count // 2 :])
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Writes the calibration into config.json of a model's folder.
+
+        Models that are loaded from the folder have it then. The weights stay as they
+        are.
+
+        Args:
+            folder: Folder of `save_pretrained` with the model that was calibrated.
+
+        Raises:
+            ArgumentError: The folder has no model of kerasvit, or one with another
+                number of classes.
+        """
+        path = local_folder(folder)
+        config = read_json(path / CONFIG)
+        own = config.get("kerasvit")
+        if not isinstance(own, dict) or not isinstance(own.get("kwargs"), dict):
+            raise ArgumentError(
+                f"`folder` must be one of save_pretrained, with a {CONFIG}. Received: "
+                f"{folder}.",
+                "folder",
+            )
+        stored = dataclasses.asdict(self)
+        if not _is_sound(stored, own["kwargs"].get("num_classes")):
+            raise ArgumentError(
+                f"`folder` must have the model that was calibrated. Received: {folder},"
+                f" with {own['kwargs'].get('num_classes')} classes.",
+                "folder",
+            )
+        own["calibration"] = stored
+        with new_files(path) as new:
+            new.write(CONFIG, json.dumps(config, indent=2).encode())
+            new.put()
 
     def sets(self, logits: np.ndarray, coverage: float) -> np.ndarray:
         """Returns whether each class is in the set of each image, (count, classes).
@@ -279,23 +342,6 @@ def _outputs(
     if not parts[0]:
         raise ArgumentError("`data` has no images.", "data")
     return np.concatenate(parts[0]), np.concatenate(parts[1])
-
-
-def halves(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the indices of both halves of validation images.
-
-    Raises:
-        ArgumentError: There are fewer than 20.
-    """
-    fewest = Calibration.fewest
-    if count < fewest:
-        raise ArgumentError(
-            f"A calibration needs {fewest} validation images or more: half of them for "
-            f"the temperature, half for conformal sets. Received: {count}.",
-            "data",
-        )
-    order = np.random.default_rng([seed, count]).permutation(count)
-    return np.sort(order[: count // 2]), np.sort(order[count // 2 :])
 
 
 def _kept(scores: np.ndarray) -> list[float]:

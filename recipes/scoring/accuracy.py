@@ -12,17 +12,16 @@ from collections.abc import Sequence
 import numpy as np
 from command import command_line
 
-from kerasvit import Calibration, evaluation, imagenet_names
+from kerasvit import evaluation, imagenet_names
 
 from . import confusion, label_table, results
 from .candidates import Candidate
+from .estimates import resampled
 from .outputs import as_logits
 from .sets import ImageSet, class_names
 
 IMAGENET = 1000  # classes of a model without names are those of ImageNet if so many
 SHOWN = 5  # names in a message
-RESAMPLES = 200  # of images with several labels, for intervals
-NORMAL = 1.96  # deviations of an interval of 95 %
 
 
 class NoCommonClass(ValueError):
@@ -130,7 +129,7 @@ def scored_labels(logits: np.ndarray, match: Match, candidate: Candidate) -> dic
     labels = np.zeros(logits.shape, int)
     for row, classes in zip(labels, match.labels, strict=True):
         row[classes] = 1
-    found = Calibration.of(candidate.model, needed=False)
+    found = candidate.calibration
     thresholds = np.full(logits.shape[1], label_table.HALF)
     if found is not None:
         shares, thresholds = found.probabilities(logits), np.array(found.thresholds)
@@ -140,19 +139,7 @@ def scored_labels(logits: np.ndarray, match: Match, candidate: Candidate) -> dic
     def numbers(rows):
         return label_table.of_outputs(shares[rows], labels[rows], thresholds)
 
-    everything = numbers(np.arange(len(labels)))
-    random = np.random.default_rng(0)
-    drawn = [
-        numbers(random.integers(len(labels), size=len(labels)))
-        for _ in range(RESAMPLES)
-    ]
-    scores = {}
-    for name, value in everything.items():
-        # Around the value: an image that is drawn twice raises a precision, and the
-        # quantiles of the samples with it.
-        half = NORMAL * float(np.std([each[name] for each in drawn], ddof=1))
-        ends = max(0.0, value - half), min(1.0, value + half)
-        scores[name] = evaluation.Estimate(value, *ends)
+    scores = resampled(numbers, len(labels))
     return {
         "images": len(labels),
         "unmatched": match.unmatched,

@@ -59,6 +59,20 @@ class Candidate:
         return "multilabel" if several else "single_label"
 
     @property
+    def passes(self) -> int:
+        """How often the model runs for an image."""
+        return 1
+
+    @property
+    def calibration(self) -> kerasvit.Calibration | None:
+        """Its calibration, of `kerasvit.calibrate`, unless its head has changed."""
+        return kerasvit.Calibration.of(self.model, needed=False)
+
+    def how(self) -> dict:
+        """Returns how its images are prepared, which decides about the numbers."""
+        return {"transform": self.transform.to_config()}
+
+    @property
     def classes(self) -> int:
         """Number of its classes."""
         return self.model.output_shape[-1]

@@ -153,10 +153,14 @@ def add_to_card(path: Path, found: Confusion) -> None:
     name = f"confusion_{file_name(found.of)}.png"
     if found.is_drawn:
         found.draw(path.with_name(name))
-    before = read_page(path) if path.exists() else b""
-    text = before.decode("utf-8", "surrogateescape")
     section = found.section(name if found.is_drawn else None)
-    text = with_section(text, START.format(file_name(found.of)), section)
+    add_section(path, START.format(file_name(found.of)), section)
+
+
+def add_section(path: Path, start: str, section: str) -> None:
+    """Writes a section into a README.md, in place of that after the line `start`."""
+    before = read_page(path) if path.exists() else b""
+    text = with_section(before.decode("utf-8", "surrogateescape"), start, section)
     if is_generated(before):
         text = signed(text)
     write_page(path, text.encode("utf-8", "surrogateescape"))

@@ -6,6 +6,7 @@ cost.of(candidate, results.saved(folder))
 import dataclasses
 import math
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 
 import keras
@@ -45,11 +46,24 @@ class Cost:
 
 def of(candidate, saved: list[results.Result]) -> Cost:
     """Returns the cost of a model."""
-    model = candidate.model
+    model, passes = candidate.model, candidate.passes
+    products = multiply_adds.of(model, candidate.transform.size)
+    speed = _images_per_second(_measurement(candidate), saved)
     return Cost(
         _parameters(model),
-        multiply_adds.of(model, candidate.transform.size),
-        _images_per_second(_measurement(candidate), saved),
+        products and passes * products,
+        speed and speed / passes,
+    )
+
+
+def of_all(costs: Sequence[Cost]) -> Cost:
+    """Returns the cost of several models, one after the other."""
+    products = [each.multiply_adds for each in costs]
+    speeds = [each.images_per_second for each in costs]
+    return Cost(
+        sum(each.parameters for each in costs),
+        sum(products) if all(products) else None,
+        1 / sum(1 / each for each in speeds) if all(speeds) else None,
     )
 
 

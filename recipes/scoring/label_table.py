@@ -14,9 +14,8 @@ from command.paths import file_name
 from training.progress import counted
 
 from kerasvit import evaluation
-from kerasvit.hub import is_generated, read_page, signed
 
-from .confusion import _cell, with_section, write_page
+from .confusion import _cell, add_section
 
 START = "<!-- Written by recipes/, which replace it: labels of {} -->"
 # In `Result.right`: arrays (count, classes), and (classes,).
@@ -111,12 +110,7 @@ def of_outputs(probabilities, labels, thresholds=HALF) -> dict[str, float]:
 
 def add_to_card(path: Path, found: LabelTable) -> None:
     """Writes the table into a README.md, in place of that of an earlier run."""
-    before = read_page(path) if path.exists() else b""
-    text = before.decode("utf-8", "surrogateescape")
-    text = with_section(text, START.format(file_name(found.of)), found.section())
-    if is_generated(before):
-        text = signed(text)
-    write_page(path, text.encode("utf-8", "surrogateescape"))
+    add_section(path, START.format(file_name(found.of)), found.section())
 
 
 def _ratio(part, whole):

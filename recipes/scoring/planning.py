@@ -8,6 +8,7 @@ from devices.devices import Devices
 
 from . import (
     accuracy,
+    averages,
     candidates,
     card,
     catalogue,
@@ -15,6 +16,7 @@ from . import (
     frozen,
     results,
     sets,
+    trust,
 )
 from .vtab import catalogue as vtab
 from .vtab import images, transfer
@@ -25,7 +27,8 @@ class Plan:
     """What is measured.
 
     Attributes:
-        models: `candidates.Candidate` of each model.
+        models: `candidates.Candidate` of each model of the command.
+        scored: These, and their ensemble, if it is asked for.
         tasks: `results.Task` of each measurement.
         corrupted: Those on corrupted images, which are among the tasks.
         cards: {name of a model: path of the card to write}.
@@ -33,6 +36,7 @@ class Plan:
     """
 
     models: list[candidates.Candidate]
+    scored: list[candidates.Candidate]
     tasks: list[results.Task]
     corrupted: corrupted.Plan
     cards: dict[str, Path]
@@ -69,8 +73,19 @@ def plan(devices: Devices, config, store: results.Store) -> Plan:
                 f"`on`, `corrupt`: corruptions and VTAB are for RGB images, and "
                 f"{models[0].name} takes {channels} channels. Leave them out."
             )
-        shard = devices.shard
-        found = {name: sets.find(name, shard, channels, task) for name in others}
+        if config.tta:
+            models = [averages.with_views(each, config.tta) for each in models]
+        scored = [*models, averages.ensemble(models)] if config.ensemble else models
+        known = devices.shard, channels, task
+        divided, unlike = {}, []
+        if config.trust:
+            most = config.train_images
+            divided = {name: trust.divided(name, most, *known) for name in others}
+            unlike = [sets.find(name, *known[:2]) for name in config.unlike]
+        found = {
+            name: divided[name].test if divided else sets.find(name, *known)
+            for name in others
+        }
     names = _names({**found, **groups})
     found, groups = (
         [
@@ -79,7 +94,7 @@ def plan(devices: Devices, config, store: results.Store) -> Plan:
         ]
         for opened in (found, groups)
     )
-    tasks = accuracy.tasks(models, found, optional=bool(config.frozen))
+    tasks = accuracy.tasks(scored, found, optional=bool(config.frozen))
     notes = []
     if config.frozen:
         more, notes = _of_features(
@@ -93,8 +108,20 @@ def plan(devices: Devices, config, store: results.Store) -> Plan:
         with_head, found, groups, catalogue.chosen_kinds(config.corrupt)
     )
     tasks += damaged.tasks + transfer.tasks(models, of_vtab, config)
+    if config.trust:
+        with_head = [each for each in scored if each.has_head]
+        if not with_head:
+            raise ValueError(
+                "`trust`: the models have no classes. Train a head with finetune.py."
+            )
+        parts = [
+            dataclasses.replace(divided[given], test=each)
+            for given, each in zip(others, found, strict=True)
+        ]
+        unlike = [each.sample(config.images) for each in unlike]
+        tasks += trust.tasks(with_head, parts, unlike, config)
     cards = card.paths(config.models, models, store) if config.card else {}
-    return Plan(models, tasks, damaged, cards, notes + damaged.notes)
+    return Plan(models, scored, tasks, damaged, cards, notes + damaged.notes)
 
 
 def _names(opened):

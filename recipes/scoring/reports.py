@@ -17,6 +17,8 @@ from . import (
     results,
     robustness,
     tables,
+    trust,
+    trust_report,
 )
 from .planning import Plan
 
@@ -28,6 +30,8 @@ def say(text: str) -> None:
 
 def line(result: results.Result) -> str:
     """Returns a line about a result."""
+    if result.measure == trust.MEASURE:
+        return trust_report.line(result)
     on_corruption = result.measure in catalogue.KINDS
     return (corruption_tables if on_corruption else tables).line(result)
 
@@ -41,7 +45,7 @@ def draw_confusion(
         {name of a model: its confusions}.
     """
     confused: dict[str, list[confusion.Confusion]] = {}
-    models = {each.name: each for each in plan.models}
+    models = {each.name: each for each in plan.scored}
     for result in found:
         model = models[result.model]
         each = confusion.of_result(result, model.label_names, model.classes)
@@ -77,15 +81,19 @@ def report(
     }
     summaries = robustness.summarize(found, plan.corrupted, names.get(config.reference))
     means_of_kinds = [each.result() for each in summaries]
-    shown = [each for each in found if each.measure not in catalogue.KINDS]
-    shown += means_of_kinds
+    trusted = [each for each in found if each.measure == trust.MEASURE]
+    others = (*catalogue.KINDS, trust.MEASURE)
+    shown = [each for each in found if each.measure not in others] + means_of_kinds
     speeds = Path(config.speed_from).expanduser()
     measured = benchmarks.saved(speeds)
     costs = {each.name: cost.of(each, measured) for each in plan.models}
+    for each in plan.scored[len(plan.models) :]:
+        costs[each.name] = cost.of_all([*costs.values()])
     grids = [
         rows for rows in (tables.grid(shown, costs), tables.vtab_grid(shown)) if rows
     ]
-    for rows in [*grids, *corruption_tables.compared(summaries)]:
+    of_trust = map(trust_report.grid, trust_report.by_set(trusted))
+    for rows in [*grids, *corruption_tables.compared(summaries), *of_trust]:
         for table in tables.printed(rows, console.width):
             console.print(table)
     if note := cost.missing(plan.models, costs, speeds):
@@ -93,16 +101,37 @@ def report(
     if devices.is_first:
         tables.write(shown, grids, costs, folder)
         corruption_tables.write(summaries, folder)
+        if trusted:
+            trust_report.write(trusted, folder)
         say(f"Tables: {folder}.")
         confused = draw_confusion(plan, shown, folder)
-        models = {each.name: each for each in plan.models}
-        for name, path in plan.cards.items():
-            card.write(path, [x for x in shown if x.model == name], costs[name])
-            for each in confused.get(name, ()):
+        _store_trust(config, plan, trusted, folder)
+        for model in plan.models if plan.cards else ():
+            path = plan.cards[model.name]
+            own = [each for each in shown if each.model == model.name]
+            card.write(path, own, costs[model.name])
+            for each in confused.get(model.name, ()):
                 confusion.add_to_card(path, each)
-            names = models[name].label_names
-            for each in (x for x in shown if x.model == name):
-                if table := label_table.of_result(each, names):
+            for each in own:
+                if table := label_table.of_result(each, model.label_names):
                     label_table.add_to_card(path, table)
+            for each in trusted:
+                if each.model == model.name:
+                    trust_report.add_to_card(path, each)
             say(f"Card: {path}.")
     return found + means_of_kinds
+
+
+def _store_trust(config, plan, trusted, folder):
+    """Draws trust, and stores calibrations in the models' folders."""
+    for result in trusted:
+        if "hits" in result.right:  # of one label
+            name = f"{file_name(result.set)} trust.png"
+            path = folder / file_name(result.model) / name
+            path.parent.mkdir(exist_ok=True)
+            trust_report.draw(result, path)
+            say(f"Reliability and coverage: {path}.")
+    for given, model in zip(config.models, plan.models, strict=True):
+        first = next((x for x in trusted if x.model == model.name), None)
+        if first is not None:
+            say(trust_report.store(first, given, config))

@@ -58,6 +58,7 @@ class Result:
         versions: Versions of the software.
         right: {name of a part: whether each image is right}, for differences; also
             `confusion.CLASSES`: the class of each image, and the predicted one.
+        calibration: Fields of the `kerasvit.Calibration` of `--trust`; else None.
     """
 
     model: str
@@ -72,6 +73,7 @@ class Result:
     settings: dict
     versions: dict
     right: dict[str, np.ndarray]
+    calibration: dict | None = None
 
     def to_json(self) -> dict:
         """Returns everything but `right`."""
@@ -222,7 +224,8 @@ def settings(candidate, image_set) -> dict:
     found = {}
     if image_set.several:
         digest.update(np.array([len(each) for each in image_set.labels]).tobytes())
-        found["calibration"] = candidate.model.record.get("calibration")
+        own = candidate.calibration
+        found["calibration"] = own and dataclasses.asdict(own)
     return {
         **found,
         "protocol": PROTOCOL,
@@ -230,6 +233,6 @@ def settings(candidate, image_set) -> dict:
         "labels": digest.hexdigest(),
         "pixels": image_set.digest,
         "label_names": candidate.label_names,
-        "transform": candidate.transform.to_config(),
+        **candidate.how(),
         "dtype": candidate.model.dtype_policy.name,
     }

@@ -124,8 +124,11 @@ def find(
 
 def of_dataset(name: str, dataset: data.LabelledImages) -> ImageSet:
     """Returns the test images of a dataset."""
-    labels = [*dataset.test.labels[:, None]]
-    return ImageSet(name, dataset.test, labels, dataset.class_names)
+    images, names = dataset.test, dataset.class_names
+    if images.has_several_labels:
+        labels = [np.flatnonzero(row) for row in images.labels]
+        return ImageSet(name, images, labels, names, several=True)
+    return ImageSet(name, images, [*images.labels[:, None]], names)
 
 
 def _check_rgb(name, channels):
@@ -280,8 +283,8 @@ def find_training(
         return None
     validation = None if dataset.validation is dataset.test else dataset.validation
     return TrainingSet(
-        _first(dataset.train.images, most),
-        validation and _first(validation, most),
+        first(dataset.train.images, most),
+        validation and first(validation, most),
         of_dataset(name, dataset).sample(images),
         split,
         len(dataset.train),
@@ -309,7 +312,8 @@ def _tfds(name):
     return dataclasses.replace(found, train=train, validation=found.test)
 
 
-def _first(images, most):
+def first(images: data.Images, most: int) -> data.Images:
+    """Returns at most so many images: of a stream the first, of files a sample."""
     if len(images) <= most:
         return images
     if isinstance(images, IndexedImages):  # files are in the order of the classes

@@ -48,8 +48,41 @@ class Feature:
     all weights with BiT-HyperRule."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trust:
+    """Probabilities that can be trusted."""
+
+    trust: bool = False
+    """Calibrate the models on validation images of the sets, which are divided as in a
+    training, score them on the test images, and store it in the models' folders."""
+    coverage: float = 0.9
+    """Share of the images whose set of classes has the right one."""
+    unlike: tuple[str, ...] = ()
+    """Sets with images of none of the classes, which a model should tell apart."""
+
+    def check_trust(self, on: tuple[str, ...]) -> None:
+        """Raises a `ValueError` for settings that contradict each other."""
+        if not 0 < self.coverage < 1:
+            raise ValueError(
+                f"`coverage` must be between 0 and 1, such as 0.9. Received: "
+                f"{self.coverage:g}."
+            )
+        if self.unlike and not self.trust:
+            raise ValueError("`unlike` is for --trust: give it, too.")
+        if self.trust and any(vtab.has(name) or name in CORRUPTED for name in on):
+            raise ValueError(
+                "`trust`: sets of VTAB and corrupted sets have no validation images. "
+                "Give others."
+            )
+        if len(set(self.unlike)) < len(self.unlike) or set(self.unlike) & set(on):
+            raise ValueError("`unlike`: give each set once, and none of --on.")
+        for name in self.unlike:
+            if not Path(name).expanduser().exists():
+                check_set(name, "unlike")
+
+
 @dataclasses.dataclass(frozen=True)
-class Config(Corruption, Feature, Weights):
+class Config(Corruption, Feature, Trust, Weights):
     """Scores models on data sets, as the papers do."""
 
     models: Annotated[tuple[str, ...], tyro.conf.Positional]
@@ -60,6 +93,11 @@ class Config(Corruption, Feature, Weights):
     """Data sets: imagenet real v2 r a sketch, others of scoring/SETS.md or of
     tensorflow-datasets, a folder of class folders, a table (.csv, .jsonl), or digits;
     and vtab, a group as vtab/natural, or a task as vtab/dtd, of scoring/VTAB.md."""
+    tta: Literal["flip", "crops"] | None = None
+    """Take the mean of the probabilities over views of an image: with its mirror image,
+    or of four corners and the centre, each with its mirror image."""
+    ensemble: bool = False
+    """Also score the mean of the probabilities of all models."""
     images: int | None = None
     """At most so many images of each set, always the same; None: all."""
     out: str = "scores"
@@ -115,6 +153,12 @@ class Config(Corruption, Feature, Weights):
                 f"`reference`: give one of the models, {', '.join(self.models)}. "
                 f"Received: {self.reference}."
             )
+        if (self.tta or self.ensemble) and (self.frozen or tasks or self.corrupt):
+            raise ValueError(
+                "`tta`, `ensemble`: not with --frozen, --corrupt or VTAB, for which "
+                "each model sees an image once. Leave them out."
+            )
+        self.check_trust(self.on)
         vtab.check(tasks)
 
 

@@ -15,7 +15,8 @@ from . import catalogue, cost
 from .results import LABEL_METRICS, METRICS, Result, difference
 from .vtab import catalogue as vtab
 
-PERCENT = ("top1", "top5", "ece", *LABEL_METRICS)
+OF_TRUST = ("coverage", "answered", "aurc", "auroc", "fpr95")
+PERCENT = ("top1", "top5", "ece", *LABEL_METRICS, *OF_TRUST)
 NAMES = {"top1": "top-1", "map": "mAP"}
 FRAME = 3  # characters around a cell of a printed table
 SHORT = 12  # characters of a heading that is not broken
@@ -32,7 +33,7 @@ def line(result: Result) -> str:
     """Returns a line about a result that was computed or found."""
     own = "all", "restricted", result.measure
     numbers = [
-        f"{name} {_cell(metric, each)}"
+        f"{name} {cell(metric, each)}"
         for part, (_, scores) in result.parts.items()
         for metric, each in scores.items()
         for name in [metric if part in own else f"{part} {metric}"]
@@ -104,7 +105,7 @@ def details(results: list[Result]) -> list[list[str]]:
     rows = [["model", "set", "classes", "images", *metrics, "seconds"]]
     for each in results:
         for part, (classes, scores) in each.parts.items():
-            cells = [_cell(name, scores.get(name)) for name in metrics]
+            cells = [cell(name, scores.get(name)) for name in metrics]
             name = heading(each, "all" if part == "restricted" else part)
             first = [each.model, name, f"{classes:,}", f"{each.images:,}"]
             rows.append([*first, *cells, f"{each.seconds:.0f}"])
@@ -188,7 +189,7 @@ def write_files(
     write_json(folder / f"{name}.json", content)
 
 
-def _cell(name, score):
+def cell(name: str, score) -> str:
     """Returns "78.30 [77.9, 78.7]", in % for shares; "" for None."""
     if score is None:
         return ""
@@ -202,7 +203,7 @@ def top1(result: Result | None, part: str, main: str = "top1") -> str:
     """Returns top-1, or another number, of a part with its interval; "" for None."""
     if result is None or part not in result.parts:
         return ""
-    return _cell(main, result.parts[part].scores.get(main))
+    return cell(main, result.parts[part].scores.get(main))
 
 
 def top1_difference(one: Result | None, other: Result | None, part: str) -> str:

@@ -1,0 +1,329 @@
+"""How far the probabilities of a model can be trusted: `evaluate.py --trust`.
+
+The validation images of a set calibrate a model, with `kerasvit.Calibration`, and its
+test images score it: likelihood and calibration error before and after, the coverage of
+conformal sets, the errors at each share of answers, and how well images of other sets
+are told from them. A set is divided as in a training.
+"""
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from command import command_line
+from training import training_data
+
+from kerasvit import Calibration, data, evaluation
+from kerasvit.evaluation import Estimate, brier_score
+
+from . import accuracy, features, label_table, results, sets
+from .candidates import Candidate
+from .estimates import of_mean, resampled
+from .outputs import are_probabilities, as_logits
+
+MEASURE = "trust"
+METHODS = {"threshold": "threshold sets", "aps": "APS sets", "raps": "RAPS sets"}
+STATED = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)  # coverages of a curve
+OF_CLASS = 20  # images from which its factor and offset are fitted
+RISK = 0.05  # share of errors of which the largest share of answers is given
+NEIGHBORS = 50  # k of Sun et al. 2022, arXiv 2204.06507, for many images
+
+
+@dataclasses.dataclass(frozen=True)
+class Divided:
+    """A set of images in three parts.
+
+    Attributes:
+        train: `kerasvit.data.Images`.
+        validation, test: `sets.ImageSet`.
+    """
+
+    train: data.Images
+    validation: sets.ImageSet
+    test: sets.ImageSet
+
+
+@dataclasses.dataclass(frozen=True)
+class Outputs:
+    """What a model returns for images.
+
+    Attributes:
+        logits: (count, classes).
+        labels: Classes (count,); of several labels 0 and 1, (count, classes).
+    """
+
+    logits: np.ndarray
+    labels: np.ndarray
+
+    def part(self, rows: np.ndarray) -> "Outputs":
+        """Returns those of some images."""
+        return Outputs(self.logits[rows], self.labels[rows])
+
+
+def divided(
+    name: str, most: int, shard: tuple[int, int], channels: int, task: str
+) -> Divided:
+    """Opens a set.
+
+    Args:
+        name: Path, built-in set, or name of tensorflow-datasets.
+        most: Maximum number of training images, for features.
+        shard, channels, task: As for `sets.find`.
+
+    Raises:
+        ValueError: There is no such set, or it has no validation images of its own.
+    """
+    path = Path(name).expanduser()
+    place = str(path) if path.exists() else None
+    options = {"channels": channels, "task": task, "shard": shard}
+    found = training_data.find(name, place, **options)
+    if found.validation is found.test:
+        raise ValueError(
+            f"`trust`: {name} has no validation images beside those of the test, and "
+            "images that calibrate a model cannot score it. Give a folder or table "
+            "with the parts train, validation and test, or without parts."
+        )
+    held, test = (
+        sets.of_dataset(path.name if place else name, dataset)
+        for dataset in (dataclasses.replace(found, test=found.validation), found)
+    )
+    return Divided(sets.first(found.train.images, most), held, test)
+
+
+def tasks(
+    models: Sequence[Candidate],
+    found: Sequence[Divided],
+    unlike: Sequence[sets.ImageSet],
+    config,
+) -> list[results.Task]:
+    """Returns a task for each model and set.
+
+    Args:
+        models: Models with classes.
+        found: Sets, divided.
+        unlike: Images of no class of the models.
+        config: `settings.Config`.
+
+    Raises:
+        ValueError: A set has too few validation images, or no class of a model.
+    """
+    for each in found:
+        _check_count(each, config.coverage)
+    return [_task(model, each, unlike, config) for model in models for each in found]
+
+
+def _check_count(found, coverage):
+    """Raises a `ValueError` for too few validation images."""
+    count = len(found.validation.labels)
+    needed = max(10, math.ceil(1 / (1 - coverage) - 1e-9))
+    if not found.test.several and count - count // 2 < needed or count < 20:
+        raise ValueError(
+            f"`trust`: {found.test.name} has {count} validation images. A coverage of "
+            f"{coverage:g} needs {2 * needed}, half of them for the temperature and "
+            "half for the sets. Give more images, or a smaller --coverage."
+        )
+
+
+def _task(model, found, unlike, config):
+    matches = [
+        accuracy.match_classes(each, model) for each in (found.validation, found.test)
+    ]
+
+    def compute(predict):
+        images = found.validation.images, found.test.images
+        outputs = [
+            _outputs(model.outputs(predict, each), match, found.test.several)
+            for each, match in zip(images, matches, strict=True)
+        ]
+        others = _unlike(predict, model, found, unlike, outputs[1].logits)
+        with command_line.checking_input():
+            measured = measure(model.model, *outputs, config.coverage)
+            for name, scores in others.items():
+                measured["parts"][name] = _detection(*scores)
+        for part, scores in measured["parts"].items():
+            measured["parts"][part] = results.Part(model.classes, scores)
+        return {"unmatched": matches[1].unmatched, **measured}
+
+    labels = np.concatenate([[len(x), *x] for x in found.validation.labels])
+    settings = {
+        **results.settings(model, found.test),
+        "coverage": config.coverage,
+        "calibrated_on": hashlib.sha256(labels.astype("int64").tobytes()).hexdigest(),
+        "calibrated_pixels": found.validation.digest,
+        "unlike": {each.name: [len(each.labels), each.digest] for each in unlike},
+    }
+    settings.pop("calibration", None)  # an earlier one changes nothing here
+    return results.Task(model, found.test.name, MEASURE, settings, compute)
+
+
+def _outputs(outputs, match, several):
+    """Returns the `Outputs` for the images with a class of the model."""
+    if several:
+        labels = np.zeros(outputs.shape, "uint8")
+        for row, classes in zip(labels, match.labels, strict=True):
+            row[classes] = 1
+        return Outputs(outputs, labels)
+    used = [len(each) == 1 for each in match.labels]
+    labels = np.array([each[0] for each in match.labels if len(each) == 1], int)
+    return Outputs(as_logits(outputs[used]), labels)
+
+
+def measure(model, held: Outputs, test: Outputs, coverage: float) -> dict:
+    """Returns the fields of a `Result`, with {part: {name: `Estimate`}}.
+
+    Args:
+        model: `keras.Model`, for the hash of its head.
+        held, test: For the validation and the test images.
+        coverage: Of the sets.
+
+    Raises:
+        ValueError: An output is not finite, or there are too few images.
+    """
+    calibrated = Calibration.fit(model, held.logits, held.labels)
+    if held.labels.ndim == 2:
+        parts, arrays = _of_labels(calibrated, test), {}
+    else:
+        parts, arrays = _of_one_label(calibrated, model, held, test, coverage)
+    return {
+        "images": len(test.labels),
+        "parts": parts,
+        "right": arrays,
+        "calibration": dataclasses.asdict(calibrated),
+    }
+
+
+def _of_one_label(calibrated, model, held, test, coverage):
+    first = held.part(Calibration.halves(len(held.labels))[0])
+    scaled = test.logits / calibrated.temperature
+    parts = {
+        "as trained": _likelihood(test.logits, test.labels),
+        "temperature": _likelihood(scaled, test.labels)
+        | {"value": Estimate(*[calibrated.temperature] * 3)},
+    }
+    if np.bincount(first.labels, minlength=test.logits.shape[1]).min() >= OF_CLASS:
+        vector = evaluation.fit_vector_scaling(first.logits, first.labels)
+        parts["vector scaling"] = _likelihood(vector(test.logits), test.labels)
+    rows, curve = np.arange(len(test.labels)), []
+    for method, name in METHODS.items():
+        by = Calibration.fit(model, held.logits, held.labels, method=method)
+        parts[name] = _of_sets(by.sets(test.logits, coverage), test.labels)
+        if method == calibrated.method:
+            for stated in STATED:
+                if len(by.scores) >= math.ceil(1 / (1 - stated) - 1e-9):
+                    chosen = by.sets(test.logits, stated)
+                    curve.append((stated, chosen[rows, test.labels].mean()))
+    probabilities = calibrated.probabilities(test.logits)
+    before = np.exp(evaluation.log_probabilities(test.logits)).max(1)
+    hits = probabilities.argmax(1) == test.labels
+
+    def answers(rows):
+        found = evaluation.risk_coverage(probabilities[rows].max(1), hits[rows])
+        return {"aurc": found.area, "answered": found.coverage_at(RISK)}
+
+    parts["selection"] = resampled(answers, len(hits))
+    arrays = {
+        "hits": hits,
+        "confidences": np.stack([before, probabilities.max(1)]).astype("float32"),
+        "coverages": np.array(curve),
+    }
+    return parts, arrays
+
+
+def _likelihood(logits, labels):
+    known = evaluation.scores(logits, labels)
+    probabilities = np.exp(evaluation.log_probabilities(logits))
+    found = {name: known[name] for name in ("top1", "nll", "ece")}
+    return found | {"brier": of_mean(brier_score(probabilities, labels))}
+
+
+def _of_sets(chosen, labels):
+    right = chosen[np.arange(len(labels)), labels]
+    ends = evaluation.binomial_interval(int(right.sum()), len(right))
+    return {
+        "coverage": Estimate(float(right.mean()), *ends),
+        "size": of_mean(chosen.sum(1)),
+    }
+
+
+def _of_labels(calibrated, test):
+    parts = {}
+    raw = 1 / (1 + np.exp(-test.logits.astype("float64")))
+    thresholds = np.array(calibrated.thresholds)
+    for name, shares, limits in (
+        ("as trained", raw, label_table.HALF),
+        ("calibrated", calibrated.probabilities(test.logits), thresholds),
+    ):
+        right = np.where(test.labels == 1, shares, 1 - shares)
+        losses = -np.log(np.maximum(right, np.finfo("float64").tiny)).mean(1)
+
+        def scores(rows, shares=shares, limits=limits):
+            found = label_table.of_outputs(shares[rows], test.labels[rows], limits)
+            return {key: found[key] for key in results.LABEL_METRICS[1:]}
+
+        parts[name] = {
+            "loss": of_mean(losses),
+            "brier": of_mean(brier_score(shares, test.labels)),
+            **resampled(scores, len(losses)),
+        }
+    return parts
+
+
+def _unlike(predict, model, found, unlike, logits):
+    """Returns {name of a part: (scores of the test images, those of others)}."""
+    if not unlike:
+        return {}
+    several, train = found.test.several, found.train
+    distances = {}
+    if type(model) is Candidate:  # one vector per image
+        frozen = features.of_layer(model)
+
+        def vectors(images):
+            return features.of_images(predict, frozen, images)
+
+        distances = _distances(vectors(train), train.labels, found)
+        own = vectors(found.test.images)
+    scores = {}
+    for other in unlike:
+        outputs = model.outputs(predict, other.images)
+        has_energy = distances and not are_probabilities(outputs)
+        pair, ways = (logits, outputs if several else as_logits(outputs)), {}
+        if not several:
+            ways["softmax"] = [*map(evaluation.softmax_score, pair)]
+        if several or has_energy:  # of a mean of probabilities it is 0
+            ways["energy"] = [_energy(each, several) for each in pair]
+        if distances:
+            pair = own, vectors(other.images)
+            ways |= {way: [*map(by, pair)] for way, by in distances.items()}
+        scores |= {f"{other.name} by {way}": pair for way, pair in ways.items()}
+    return scores
+
+
+def _distances(features, labels, found):
+    """Returns {name: function of features} of distances to those of the training."""
+    k = min(NEIGHBORS, len(features))
+    ways = {"k-NN": lambda x: evaluation.neighbor_score(features, x, k)}
+    if not found.test.several:
+        known = features, labels
+        classes = len(found.test.label_names)
+        ways["Mahalanobis"] = lambda x: evaluation.mahalanobis_score(*known, x, classes)
+    return ways
+
+
+def _energy(logits, several):
+    if several:  # arXiv 2109.14162, equation 4
+        return -np.logaddexp(0, logits.astype("float64")).sum(1)
+    return evaluation.energy_score(logits)
+
+
+def _detection(own, others):
+    def numbers(rows, other_rows):
+        pair = own[rows], others[other_rows]
+        return {
+            "auroc": evaluation.detection_auroc(*pair),
+            "fpr95": evaluation.detection_fpr(*pair),
+        }
+
+    return resampled(numbers, len(own), len(others))
