@@ -6,6 +6,7 @@
     python recipes/evaluate.py ViTB16/sam --on cifar100 --frozen few_shot knn probe
     python recipes/evaluate.py runs/plain runs/sam --on photos/ --corrupt all
     python recipes/evaluate.py ViTB16/augreg_in21k --on vtab --vtab probe
+    python recipes/evaluate.py runs/pets --on photos/ --trust --coverage 0.9
     python recipes/evaluate.py --help
 
 It prints top-1, top-5, negative log-likelihood and calibration error, each with a 95 %

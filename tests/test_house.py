@@ -57,7 +57,7 @@ MAY_SEE = {  # and `arguments` and `types`, which every room may import
     "patterns": set(),
     "records": set(),
     "preprocessing": {"preprocessing", "layers"},
-    "calibration": {"evaluation", "fine_tuning", "records"},
+    "calibration": {"checkpoints", "evaluation", "fine_tuning", "hub", "records"},
     "prediction": {
         *("preprocessing", "records", "backend", "calibration", "evaluation"),
     },

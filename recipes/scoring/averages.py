@@ -62,7 +62,7 @@ class Viewed(Candidate):
         image = keras.Input(self.model.inputs[0].shape[1:])
         found = [image] if self.views == "flip" else self._crops(image)
         found += [keras.ops.flip(each, axis=2) for each in found]
-        return keras.Model(image, keras.layers.concatenate(map(self.model, found)))
+        return keras.Model(image, keras.layers.concatenate([*map(self.model, found)]))
 
     def _crops(self, image):
         height, width = self.transform.size

@@ -12,7 +12,6 @@ from scoring import any_model
 
 import kerasvit
 from kerasvit import imagenet_names
-from kerasvit.records import SEVERAL_LABELS
 
 # Transforms of models that do not state theirs: of images that
 # `keras.utils.image_dataset_from_directory` reads, and of keras.applications.
@@ -55,7 +54,7 @@ class Candidate:
     def task(self) -> str:
         """ "multilabel" if an image may have several labels, else "single_label"."""
         record = getattr(self.model, "record", None) or {}
-        several = record.get("problem_type") == SEVERAL_LABELS
+        several = record.get("problem_type") == "multi_label_classification"
         return "multilabel" if several else "single_label"
 
     @property
