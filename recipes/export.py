@@ -93,7 +93,7 @@ def export(config: Config) -> Path:
                 (folder / "labels.txt").write_text("\n".join([*lines, ""]), "utf-8")
             write_json(
                 folder / "export.json",
-                described(config, precision, served, errors, names),
+                described(config, precision, served, errors, names, candidate.task),
             )
             shutil.copyfile(TRANSFORM, folder / TRANSFORM.name)
     for line in report(out, served, errors):
@@ -121,10 +121,14 @@ def load(config: Config) -> candidates.Candidate:
 
 
 def described(
-    config: Config, precision: str, served: writing.Served, errors, names
+    config: Config, precision: str, served: writing.Served, errors, names, task: str
 ) -> dict:
     """Returns what `export.json` says about an export."""
-    backend = keras.backend.backend()
+    backend, found = keras.backend.backend(), served.calibration
+    of_classes = {"label_names": names}
+    if served.outputs != "features":
+        of_classes["task"] = task
+        of_classes["thresholds"] = found and found.thresholds
     return {
         "model": config.model,
         "format": config.format,
@@ -137,7 +141,7 @@ def described(
         "output": {
             "name": served.outputs,
             "shape": list(served.model.output_shape),
-            "label_names": names,
+            **of_classes,
         },
         "preprocessing": served.transform.to_config(),
         "compared": dataclasses.asdict(errors),

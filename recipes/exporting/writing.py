@@ -31,6 +31,7 @@ class Served:
         inputs: "pixels" or "normalized".
         outputs: "probabilities", "logits" or "features".
         transform: Evaluation transform, whose size is the model's.
+        calibration: That of its probabilities, or None.
     """
 
     model: keras.Model
@@ -39,6 +40,7 @@ class Served:
     inputs: str
     outputs: str
     transform: kerasvit.Preprocessing
+    calibration: kerasvit.Calibration | None = None
 
 
 def served(
@@ -75,15 +77,20 @@ def served(
         colours = [*zip(transform.mean, transform.std, strict=True)]
         ends = [(end - m) / s for end in (0, 1) for m, s in colours]
         low, high = min(ends), max(ends)
-    x = inner(x)
+    x, calibration = inner(x), None
     if not candidate.has_head:
         outputs = "features"
     elif outputs == "probabilities":
+        if calibration := candidate.calibration:
+            scale = 1 / np.broadcast_to(calibration.temperature, x.shape[1:])
+            name, scale = "temperature", scale.tolist()
+            x = kerasvit.layers.Rescaling(scale, dtype="float32", name=name)(x)
         x = probabilities(inner, x)
     # Layers in float32 follow one of 16 bits, and give the output its name.
     x = keras.layers.Activation("linear", dtype="float32", name=outputs)(x)
     transform = transform.with_size(shape[:2])
-    return Served(keras.Model(image, x), low, high, inputs, outputs, transform)
+    known = inputs, outputs, transform, calibration
+    return Served(keras.Model(image, x), low, high, *known)
 
 
 def precision(model: keras.Model) -> str:

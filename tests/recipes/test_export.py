@@ -83,6 +83,34 @@ def test_the_runtime_alone_classifies_a_photograph(name, images, tmp_path):
         np.testing.assert_allclose(row[order], [p for _, p in expected], atol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("several", [False, True])
+def test_a_calibrated_model(several, images, tmp_path):
+    require(FORMAT)
+    model = kerasvit.from_pretrained(saved(tmp_path / "vit"))
+    classes, random = len(NAMES), np.random.default_rng(0)
+    labels = random.integers(classes, size=40)
+    if several:
+        model.record["problem_type"] = "multi_label_classification"
+        labels = random.integers(2, size=(40, classes))
+    pixels = random.normal(size=(40, *model.input_shape[1:])).astype("float32")
+    kerasvit.calibrate(model, (pixels, labels))
+    kerasvit.save_pretrained(model, tmp_path / "vit")
+    out = export.export(Config(str(tmp_path / "vit"), FORMAT, str(tmp_path / "out")))
+    stated = json.loads((out / "export.json").read_text())["output"]
+    assert stated["task"] == ("multilabel" if several else "single_label")
+    photos = sorted((images("cat", 3)).glob("*/*.jpg"))
+    shown = np.stack([model.preprocessing(photo, normalize=False) for photo in photos])
+    found = runtime.READERS[FORMAT](out)(shown)
+    thresholds = np.array(stated["thresholds"] or [0] * classes)
+    for row, expected in zip(found, kerasvit.classify(model, photos, top=classes)):
+        assert {NAMES[i] for i in np.flatnonzero(row >= thresholds)} == {
+            name for name, _ in expected
+        }
+        for name, share in expected:
+            assert row[NAMES.index(name)] == pytest.approx(share, abs=1e-5)
+
+
 PAGE = (Path(export.__file__).parent / "EXPORT.md").read_text()
 OTHER = {"crop": 0.8, "kernel": "bilinear", "mean": [0.1, 0.2, 0.3], "std": 0.4}
 
