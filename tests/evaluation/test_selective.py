@@ -21,7 +21,8 @@ def test_risk_by_hand():
     found = evaluation.risk_coverage([0.9, 0.5, 0.8, 0.1], [1, 0, 0, 1])
     np.testing.assert_allclose(found.coverage, [0.25, 0.5, 0.75, 1])
     np.testing.assert_allclose(found.risk, [0, 1 / 2, 2 / 3, 2 / 4])
-    assert found.area == pytest.approx((1 / 2 + 2 / 3 + 2 / 4) / 4)
+    means = (0 + 1 / 2) / 2, (1 / 2 + 2 / 3) / 2, (2 / 3 + 2 / 4) / 2
+    assert found.area == pytest.approx(sum(means) / 3)
     assert found.coverage_at(0.5) == 1
     assert found.coverage_at(0.4) == 0.25
     assert evaluation.risk_coverage([1.0, 2], [0, 0]).coverage_at(0.9) == 0
