@@ -58,6 +58,31 @@ class Calibration:
     fewest: ClassVar = 20  # images, so that each half has ten
 
     @classmethod
+    def halves(cls, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the numbers of the images of both halves, ascending, as `fit` uses.
+
+        The first, (count // 2,), gives temperature and thresholds, and may choose other
+        things too, such as the epoch. The second gives scores and energies, and must
+        choose nothing.
+
+        Args:
+            count: Number of validation images.
+            seed: Seed of the division, ≥ 0: as for `calibrate`.
+
+        Raises:
+            ArgumentError: There are fewer than 20 images.
+        """
+        if count < cls.fewest:
+            raise ArgumentError(
+                f"A calibration needs {cls.fewest} validation images or more: half of "
+                "them for the temperature, half for conformal sets. Received: "
+                f"{count}.",
+                "data",
+            )
+        order = np.random.default_rng([seed, count]).permutation(count)
+        return np.sort(order[: count // 2]), np.sort(order[count // 2 :])
+
+    @classmethod
     def fit(
         cls,
         model: keras.Model,
@@ -81,7 +106,7 @@ class Calibration:
         Raises:
             ArgumentError: There are fewer than 20 images, or an argument is wrong.
         """
-        first, second = halves(len(logits), seed)
+        first, second = cls.halves(len(logits), seed)
         known: dict[str, Any] = {
             "head_sha256": head_hash(model),
             "images": [len(first), len(second)],
@@ -279,23 +304,6 @@ def _outputs(
     if not parts[0]:
         raise ArgumentError("`data` has no images.", "data")
     return np.concatenate(parts[0]), np.concatenate(parts[1])
-
-
-def halves(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the indices of both halves of validation images.
-
-    Raises:
-        ArgumentError: There are fewer than 20.
-    """
-    fewest = Calibration.fewest
-    if count < fewest:
-        raise ArgumentError(
-            f"A calibration needs {fewest} validation images or more: half of them for "
-            f"the temperature, half for conformal sets. Received: {count}.",
-            "data",
-        )
-    order = np.random.default_rng([seed, count]).permutation(count)
-    return np.sort(order[: count // 2]), np.sort(order[count // 2 :])
 
 
 def _kept(scores: np.ndarray) -> list[float]:
