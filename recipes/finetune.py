@@ -135,7 +135,7 @@ from training.few_shot import FewShot
 from training.optimizers import accuracy_of, loss_of, make_optimizer
 from training.progress import Steps
 from training.step_log import StepLog
-from training.validation import Evaluation, KeepBest, Validation
+from training.validation import Evaluation, KeepBest, Validation, seen_in_training
 
 import kerasvit
 
@@ -206,7 +206,8 @@ def finetune_on(
         if result := run_folder.finished_result(folder):
             return result
         defaults.print_settings(config, reasons)
-        start = linear_classifier.set_head(devices, model, images, config, folder)
+        seen = seen_in_training(config, images)
+        start = linear_classifier.set_head(devices, model, seen, config, folder)
         parts = []
         # The head alone, all weights, larger images: each if the settings ask for it.
         for stage, staged in stages.each(devices, model, plan):
@@ -214,7 +215,7 @@ def finetune_on(
                 trainer = compiled(devices, stage, staged)
                 options = training_data.fit_options(config, staged)
                 train = stage.batches(devices, images, options)
-                validation = Evaluation(images.validation, devices, **options)
+                validation = Evaluation(seen.validation, devices, **options)
                 # It restores the last state of an interrupted `fit`, of each stage.
                 resume = kerasvit.Resume(
                     stage.folder(folder), train, config.save_minutes

@@ -18,7 +18,7 @@ from training.progress import console
 from training.quality import QUALITIES, quality_of
 from training.run_folder import write_json
 from training.settings import NOT_TRAINING
-from training.validation import sentence
+from training.validation import is_halved, sentence
 
 import kerasvit
 from kerasvit import evaluation
@@ -77,6 +77,7 @@ def facts(config, model, result: dict, recipe: str) -> dict:
         "steps": last * result["steps_between_validations"],
         **stages_of(result),
         **({"kept": selected} if selected else {}),
+        **_halved(config, images["validation"]),
     }
     return {
         "name": re.sub(r"[^\w.-]+", "-", f"{config.model}-{name}"),
@@ -84,6 +85,15 @@ def facts(config, model, result: dict, recipe: str) -> dict:
         "metrics": _metrics(result, name),
         "training": table,
     }
+
+
+def _halved(config, count):
+    """Returns which validation images chose the epoch, if not all of them did."""
+    if not is_halved(config, count):
+        return {}
+    first, second = map(len, kerasvit.Calibration.halves(count))
+    text = f"{first:,} of the validation images; the calibration has {second:,} others"
+    return {"epoch chosen on": text}
 
 
 def _metrics(result: dict, dataset: str) -> dict:
