@@ -12,7 +12,7 @@ from command.options import has_effect
 from rich.table import Table
 from scoring import confusion, label_table
 from scoring.outputs import Predictor
-from training import stages, training_data
+from training import sam_trial, stages, training_data
 from training.curves import draw_curves
 from training.progress import console
 from training.quality import QUALITIES, quality_of
@@ -63,6 +63,7 @@ def facts(config, model, result: dict, recipe: str) -> dict:
     last, selected = len(result["history"]), sentence(result)
     table = {
         "method": f"{config.method.upper()}, rho {rho:g}" if rho else "without SAM",
+        **({"method chosen": tried} if (tried := result.get("trial")) else {}),
         "recipe": f"recipes/{Path(recipe).name}",
         "data": name,
         "images": f"{images['train']:,} for training, {images['validation']:,} for "
@@ -201,6 +202,7 @@ def summary(
     folder: Path,
     start: dict | None = None,
     means: str | None = None,
+    tried: str | None = None,
 ) -> dict:
     """Returns the content of result.json, but for the licence.
 
@@ -211,6 +213,7 @@ def summary(
         folder: Folder of the results.
         start: Result of `linear_classifier.set_head`; None for fresh weights.
         means: Result of `models.set_means`.
+        tried: Why the method was chosen, of `sam_trial.decided`.
     """
     main = stages.main_of(plan)
     return {
@@ -225,6 +228,7 @@ def summary(
         "images": dataset.counts,
         "start": start,
         **({"means": means} if means else {}),
+        **({"trial": tried} if tried else {}),
     }
 
 
@@ -281,7 +285,8 @@ def save(
     write_json(folder / "result.json", result)
     for stage in plan:
         shutil.rmtree(stage.folder(folder))
-    (folder / "start.npz").unlink(missing_ok=True)
+    for name in ("start.npz", sam_trial.FILE):
+        (folder / name).unlink(missing_ok=True)
     return result
 
 
