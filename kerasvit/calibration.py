@@ -63,6 +63,31 @@ class Calibration:
     fewest: ClassVar = 20  # images, so that each half has ten
 
     @classmethod
+    def halves(cls, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the numbers of the images of both halves, ascending, as `fit` uses.
+
+        The first, (count // 2,), gives temperature and thresholds, and may choose other
+        things too, such as the epoch. The second gives scores and energies, and must
+        choose nothing.
+
+        Args:
+            count: Number of validation images.
+            seed: Seed of the division, ≥ 0: as for `calibrate`.
+
+        Raises:
+            ArgumentError: There are fewer than 20 images.
+        """
+        if count < cls.fewest:
+            raise ArgumentError(
+                f"A calibration needs {cls.fewest} validation images or more: half of "
+                "them for the temperature, half for conformal sets. Received: "
+                f"{count}.",
+                "data",
+            )
+        order = np.random.default_rng([seed, count]).permutation(count)
+        return np.sort(order[: count // 2]), np.sort(order[count // 2 :])
+
+    @classmethod
     def fit(
         cls,
         model: keras.Model,
@@ -140,30 +165,6 @@ class Calibration:
             raise ArgumentError(message, "model")
         log.warning("%s It is not used.", message)
         return None
-
-    @staticmethod
-    def halves(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the indices of both halves of validation images, at random.
-
-        The first half chooses temperatures and thresholds, and may choose the epoch;
-        the second gives the scores of conformal sets, and must choose nothing.
-
-        Args:
-            count: Number of images.
-            seed: Seed of the division.
-
-        Raises:
-            ArgumentError: There are fewer than 20 images.
-        """
-        fewest = Calibration.fewest
-        if count < fewest:
-            raise ArgumentError(
-                f"A calibration needs {fewest} validation images or more: half of them "
-                f"for the temperature, half for conformal sets. Received: {count}.",
-                "data",
-            )
-        order = np.random.default_rng([seed, count]).permutation(count)
-        return np.sort(order[: count // 2]), np.sort(order[count // 2 :])
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Writes the calibration into config.json of a model's folder.

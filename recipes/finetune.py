@@ -21,7 +21,7 @@ from command import command_line
 from command.options import OF_RULE
 from command.weights import Weights
 from presets import FINETUNE
-from training.settings import METHOD_SETTINGS, Common
+from training.settings import METHOD_SETTINGS, METHODS, Common
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +60,10 @@ class Config(Common, Head, LoRA, Weights):
     decayed: Literal["kernels", "all"] = "all"  # which weights decay
     # BiT's: of the number and the size of the images (defaults.py)
     rule: Literal["hyperrule"] | None = None
+    # SAM or a successor: kerasvit/training/README.md; auto: SAM only if it helps in
+    # short trainings on the images
+    method: Literal[*METHODS, "auto"] = "sam"
+    try_minutes: float = 10.0  # of these trainings, with and without SAM
     compare: bool = False  # also train without SAM, in a folder of its own
 
     small: ClassVar = ("small",)  # models that this script defines
@@ -68,6 +72,8 @@ class Config(Common, Head, LoRA, Weights):
 
     def check(self) -> None:
         """Raises a `ValueError` for settings that contradict each other."""
+        if self.method == "auto":
+            self._check_auto()
         super().check()
         if self.lora is not None and not self.weights:
             raise ValueError("`lora`: adapters need pretrained --weights below them.")
@@ -87,6 +93,26 @@ class Config(Common, Head, LoRA, Weights):
                 f"`optimizer`: {self.optimizer} needs a --learning-rate; the one that "
                 f"is chosen without is for {default}."
             )
+
+    def _check_auto(self):
+        if self.compare:
+            raise ValueError(
+                "`compare` trains with SAM and without, and --method auto chooses one "
+                "of them. Give --no-compare, or --method sam."
+            )
+        if self.task == "multilabel":
+            raise ValueError(
+                "`method`: auto compares accuracies of one label per image, and --task "
+                "multilabel has several. Give --method sam, or --rho 0 for plain "
+                "training."
+            )
+        for name in ("rho", *METHOD_SETTINGS, "rule", "teacher", "freeze"):
+            if (given := getattr(self, name)) is not None:
+                raise ValueError(
+                    f"`{name}`: --method auto tries SAM and plain training without it. "
+                    f"Received: {given}. Leave out --{name.replace('_', '-')} or the "
+                    "preset that sets it, or give --method sam."
+                )
 
     def _check_size(self):
         if any(side % self.small_patch for side in self.image_size or ()):
@@ -127,6 +153,7 @@ from training import (
     models,
     results,
     run_folder,
+    sam_trial,
     stages,
     trainers,
     training_data,
@@ -135,7 +162,7 @@ from training.few_shot import FewShot
 from training.optimizers import accuracy_of, loss_of, make_optimizer
 from training.progress import Steps
 from training.step_log import StepLog
-from training.validation import Evaluation, KeepBest, Validation
+from training.validation import Evaluation, KeepBest, Validation, seen_in_training
 
 import kerasvit
 
@@ -205,8 +232,11 @@ def finetune_on(
     with run_folder.claimed_folder(config, images, devices) as folder:
         if result := run_folder.finished_result(folder):
             return result
+        plan, tried = sam_trial.decided(devices, plan, model, images, folder, reasons)
+        config = stages.main_of(plan).config
         defaults.print_settings(config, reasons)
-        start = linear_classifier.set_head(devices, model, images, config, folder)
+        seen = seen_in_training(config, images)
+        start = linear_classifier.set_head(devices, model, seen, config, folder)
         parts = []
         # The head alone, all weights, larger images: each if the settings ask for it.
         for stage, staged in stages.each(devices, model, plan):
@@ -214,7 +244,7 @@ def finetune_on(
                 trainer = compiled(devices, stage, staged)
                 options = training_data.fit_options(config, staged)
                 train = stage.batches(devices, images, options)
-                validation = Evaluation(images.validation, devices, **options)
+                validation = Evaluation(seen.validation, devices, **options)
                 # It restores the last state of an interrupted `fit`, of each stage.
                 resume = kerasvit.Resume(
                     stage.folder(folder), train, config.save_minutes
@@ -237,7 +267,7 @@ def finetune_on(
                 kept = stages.finish(stage, trainer, resume, *best)
                 test = Evaluation(images.test, devices, **options)
                 parts.append({**test(trainer), **kept})
-        result = results.summary(parts, plan, images, folder, start, means)
+        result = results.summary(parts, plan, images, folder, start, means, tried)
         return results.save(
             result, plan, staged, recipe=__file__, devices=devices, dataset=images
         )

@@ -176,7 +176,7 @@ from training.few_shot import FewShot
 from training.optimizers import accuracy_of, loss_of, make_optimizer
 from training.progress import Steps
 from training.step_log import StepLog
-from training.validation import Evaluation, KeepBest, Validation
+from training.validation import Evaluation, KeepBest, Validation, seen_in_training
 
 import kerasvit
 
@@ -327,6 +327,7 @@ def pretrain_on(devices: Devices, asked: Config) -> dict | None:
     with run_folder.claimed_folder(config, images, devices, prefix) as folder:
         if result := run_folder.finished_result(folder):
             return result
+        seen = seen_in_training(config, images)
         parts = []
         # All weights, then larger images if the settings ask for them.
         for stage, staged in stages.each(devices, model, plan):
@@ -334,7 +335,7 @@ def pretrain_on(devices: Devices, asked: Config) -> dict | None:
                 trainer = compiled(devices, stage, staged)
                 options = training_data.fit_options(config, staged)
                 train = stage.batches(devices, images, options)
-                validation = Evaluation(images.validation, devices, **options)
+                validation = Evaluation(seen.validation, devices, **options)
                 # It restores the last state of an interrupted `fit`, of each stage.
                 resume = kerasvit.Resume(
                     stage.folder(folder), train, config.save_minutes

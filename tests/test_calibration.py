@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import kerasvit
-from kerasvit import calibration, evaluation
+from kerasvit import evaluation
 from tests.models.tiny import TINY
 from tests.once import mainly_on_last
 
@@ -54,7 +54,7 @@ def test_each_half_has_its_purpose(fitted):
     found = kerasvit.calibrate(fitted, (x, y))
     assert found.images == [150, 150] and len(found.scores) == 150
     logits = fitted.predict(x, verbose=0)
-    first, second = calibration.Calibration.halves(300)
+    first, second = kerasvit.Calibration.halves(300)
     assert not set(first) & set(second)
     t = evaluation.fit_temperature(logits[first], y[first])
     assert found.temperature == pytest.approx(t, rel=1e-4)

@@ -134,9 +134,9 @@ def suggest_training(
 
     Args:
         model: Built model with its weights, or a trainer of it, such as `SAM`.
-        data: The number of training images, or the images: arrays in a tuple, or
-            batches whose number is known (`len`). These are not read but for the size
-            of the first batch, which is the `batch_size` then.
+        data: The number of training images, or the images: those of `kerasvit.data`,
+            arrays in a tuple, or batches whose number is known (`len`). These are not
+            read but for the size of the first batch, which is the `batch_size` then.
         batch_size: Images per step, if they are given; the steps depend on it.
         pretrained: Whether the weights are trained. None: whether the numbers of any
             vector below the head, such as a bias, differ by 1e-4 or more.
@@ -224,6 +224,8 @@ def _count(data: Any) -> tuple[int, int | None, int | None]:
         return integer("data", data, 1, meaning=meaning), None, None
     if isinstance(data, tuple):
         return _checked_count(len(arrays("data", data)[1])), None, None
+    if hasattr(data, "batches") and hasattr(data, "__len__"):  # of kerasvit.data
+        return _checked_count(len(data)), None, None
     read = iterated("data", data)
     if isinstance(data, keras.utils.PyDataset):
         batches = data.num_batches

@@ -176,10 +176,27 @@ class _Pairs:
             variable.assign(value)
         with warnings.catch_warnings():  # of a radius that is too large
             warnings.simplefilter("ignore")
-            options = {"batch_size": self.batch_size, "shuffle": False, "verbose": 0}
-            trainer.fit(self.x[rows], self.y[rows], **options)
+            options = {"shuffle": False, "verbose": 0}
+            trainer.fit(_Batches(self.x, self.y, rows, self.batch_size), **options)
         outputs = self.copy.predict(self.x[held], self.batch_size, verbose=0)
         return np.asarray(outputs.argmax(-1) == self.y[held])
+
+
+class _Batches(keras.utils.PyDataset):
+    """Batches of rows, which are copied one batch at a time: a row comes often."""
+
+    def __init__(
+        self, x: np.ndarray, y: np.ndarray, rows: np.ndarray, size: int
+    ) -> None:
+        super().__init__()
+        self.x, self.y, self.rows, self.size = x, y, rows, size
+
+    def __len__(self) -> int:
+        return len(self.rows) // self.size
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = self.rows[index * self.size : (index + 1) * self.size]
+        return self.x[rows], self.y[rows]
 
 
 def _order(numbers: np.ndarray, count: int, seed: int) -> np.ndarray:
@@ -191,6 +208,9 @@ def _order(numbers: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 def _arrays(model: keras.Model, data: Any, batch_size: int) -> tuple:
     """Returns images and classes, of at most `MAX_IMAGES`."""
+    of_training = getattr(data, "images", data)
+    if hasattr(of_training, "sample"):  # of kerasvit.data, where they may be in classes
+        data = of_training.sample(MAX_IMAGES, seed=0)
     classes, images, labels = model.outputs[0].shape[-1], [], []
     for x, y, _ in read_again(model, data, batch_size):
         images.append(x)

@@ -47,6 +47,7 @@ LIMITS = {  # {setting: (minimum, maximum)}
     "dropout": (0, 0.99),
     "stochastic_depth": (0, 0.99),
     "save_minutes": (0, math.inf),
+    "try_minutes": (0.01, math.inf),
     "share": (1e-12, 1),
     "validation_share": (1e-12, 0.9),
     "share_seed": (0, 2**31 - 1),

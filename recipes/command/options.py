@@ -54,6 +54,7 @@ NEEDED = {
     "channels": "--data FOLDER",
     "value_range": "--data FOLDER",
     "resize": "--augment resize_crop",
+    "try_minutes": "--method auto",
     "share_seed": "--share SHARE",
     "same_steps": "--share SHARE",
     "teacher_input": "--teacher MODEL",

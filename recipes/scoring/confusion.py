@@ -1,4 +1,4 @@
-"""Which classes a model confuses: a picture for few classes, a table of pairs for many.
+"""Which classes a model confuses, and how many images of each class are right.
 
 found = confusion.Confusion(true, predicted, names)
 found.draw(path)                # where it has at most MAX_DRAWN classes
@@ -12,7 +12,11 @@ from pathlib import Path
 
 import numpy as np
 from command.paths import file_name
-from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix
+from sklearn.metrics import (
+    ConfusionMatrixDisplay,
+    confusion_matrix,
+    precision_recall_fscore_support,
+)
 from training.curves import save_figure
 from training.progress import counted
 from training.run_folder import replace_file
@@ -24,6 +28,8 @@ from .outputs import Predictor
 MAX_DRAWN = 40  # classes of a picture
 WITH_NUMBERS = 20  # classes up to which its cells have numbers
 PAIRS = 10  # of a table
+MAX_SHOWN = 100  # classes of a table, those with the most images
+MAX_NAMED = 20  # classes without images
 NAME_LENGTH = 24
 # kerasvit knows these lines: a copy of the model with other weights leaves them out.
 START = "<!-- Written by recipes/, which replace it: confusion of {} -->"
@@ -56,6 +62,23 @@ class Confusion:
         """Number of images by class, in rows, and predicted class, of `classes`."""
         return confusion_matrix(self.true, self.predicted, labels=self.classes)
 
+    @functools.cached_property
+    def by_class(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Precision, recall and number of images of each of `classes`.
+
+        The precision of a class that is never predicted is NaN, and so is the recall of
+        a class without images.
+        """
+        precision, recall, _, images = precision_recall_fscore_support(
+            self.true, self.predicted, labels=self.classes, zero_division=np.nan
+        )
+        return precision, recall, images
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """Mean of the recall over the classes that have images, in [0, 1]."""
+        return float(np.nanmean(self.by_class[1]))
+
     @property
     def is_drawn(self) -> bool:
         """Whether there are few enough classes for a picture."""
@@ -86,7 +109,32 @@ class Confusion:
             lines.append("\n".join([*head, *rows]))
         else:
             lines.append(f"All {counted(len(self.true))} are classified correctly.")
-        return "\n\n".join(lines)
+        return "\n\n".join([*lines, *self._of_each_class()])
+
+    def _of_each_class(self) -> list[str]:
+        """Returns sentences about the classes, and their table."""
+        precision, recall, images = self.by_class
+        there = np.unique(self.true)
+        text = f"Balanced accuracy: {percent(self.balanced_accuracy)}, the mean of the "
+        text += f"recall of {len(there):,} class{'es' * (len(there) != 1)}."
+        missing = np.setdiff1d(np.arange(len(self.names)), there)
+        if len(missing):
+            text += " Without images, and left out: "
+            text += ", ".join(_cell(self.names[i]) for i in missing[:MAX_NAMED])
+            more = len(missing) - MAX_NAMED
+            text += f" and {more:,} more." if more > 0 else "."
+        shown = np.argsort(-images, kind="stable")[:MAX_SHOWN]
+        rows = [
+            f"| {_cell(self.names[self.classes[i]])} | {images[i]:,} |"
+            f" {percent(precision[i])} | {percent(recall[i])} |"
+            for i in shown
+            if images[i]
+        ]
+        head = ["| class | images | precision | recall |", "| --- " * 4 + "|"]
+        found = [text, "\n".join([*head, *rows])]
+        if len(there) > MAX_SHOWN:
+            found.append(f"The {MAX_SHOWN} classes with the most images are shown.")
+        return found
 
     def draw(self, path: Path) -> None:
         """Draws the shares of the classes' images, with counts if there is room."""
@@ -184,3 +232,8 @@ def write_page(path: Path, content: bytes) -> None:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
+
+
+def percent(share: float) -> str:
+    """Returns, for example, "81.2 %"; "–" for NaN."""
+    return "–" if np.isnan(share) else f"{100 * share:.1f} %"

@@ -15,13 +15,12 @@ from training.progress import counted
 
 from kerasvit import evaluation
 
-from .confusion import _cell, add_section
+from .confusion import MAX_SHOWN, _cell, add_section, percent
 
 START = "<!-- Written by recipes/, which replace it: labels of {} -->"
 # In `Result.right`: arrays (count, classes), and (classes,).
 OUTPUTS, LABELS, THRESHOLDS = "probabilities", "labels", "thresholds"
 HALF = 0.5  # probability from which an image has a class, without thresholds
-MAX_SHOWN = 100  # classes of a table, those with the most images
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,9 +68,9 @@ class LabelTable:
         have, named = labels.sum(0), self.predicted.sum(0)
         shown = np.argsort(-have, kind="stable")[:MAX_SHOWN]
         rows = [
-            f"| {_cell(self.names[i])} | {have[i]:,} | {_percent(self.precisions[i])} |"
-            f" {self.thresholds[i]:.3f} | {_percent(_ratio(right[i], named[i]))} |"
-            f" {_percent(_ratio(right[i], have[i]))} |"
+            f"| {_cell(self.names[i])} | {have[i]:,} | {percent(self.precisions[i])} |"
+            f" {self.thresholds[i]:.3f} | {percent(_ratio(right[i], named[i]))} |"
+            f" {percent(_ratio(right[i], have[i]))} |"
             for i in shown
             if have[i]
         ]
@@ -115,7 +114,3 @@ def add_to_card(path: Path, found: LabelTable) -> None:
 
 def _ratio(part, whole):
     return part / whole if whole else np.nan
-
-
-def _percent(share):
-    return "–" if np.isnan(share) else f"{100 * share:.1f} %"

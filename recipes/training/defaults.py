@@ -13,6 +13,7 @@ import dataclasses
 
 import numpy as np
 from rich.table import Table
+from training import sam_trial
 from training.progress import console
 from training.stages import planned_images
 
@@ -151,8 +152,10 @@ def choose(asked, images, model, devices):
         devices: `Devices`.
 
     Raises:
-        ValueError: The devices cannot share a batch or perturb in this way.
+        ValueError: The devices cannot share a batch or perturb in this way, or are of
+            several processes that would have to decide on the method.
     """
+    sam_trial.check_processes(asked, devices)
     count, config, of_rule = planned_images(asked, images), asked, {}
     if asked.rule:
         config, of_rule = by_rule(asked, count, images)
@@ -161,6 +164,8 @@ def choose(asked, images, model, devices):
     config, reasons = resolve(config, count, images.kind, model, devices.count)
     devices.check_batch(config.batch_size, config.accumulate)
     devices.perturbation(config.perturbation, config.rho)
+    if config.method == "auto" and config.dry_run:  # of the method that takes longer
+        config = dataclasses.replace(config, method="sam")
     variant = asked.model or model.record["variant"] or model.name
     return dataclasses.replace(config, model=variant), reasons | of_rule
 

@@ -12,13 +12,13 @@ from command.options import has_effect
 from rich.table import Table
 from scoring import confusion, label_table
 from scoring.outputs import Predictor
-from training import stages, training_data
+from training import sam_trial, stages, training_data
 from training.curves import draw_curves
 from training.progress import console
 from training.quality import QUALITIES, quality_of
 from training.run_folder import write_json
 from training.settings import NOT_TRAINING
-from training.validation import sentence
+from training.validation import is_halved, sentence
 
 import kerasvit
 from kerasvit import evaluation
@@ -63,6 +63,7 @@ def facts(config, model, result: dict, recipe: str) -> dict:
     last, selected = len(result["history"]), sentence(result)
     table = {
         "method": f"{config.method.upper()}, rho {rho:g}" if rho else "without SAM",
+        **({"method chosen": tried} if (tried := result.get("trial")) else {}),
         "recipe": f"recipes/{Path(recipe).name}",
         "data": name,
         "images": f"{images['train']:,} for training, {images['validation']:,} for "
@@ -77,6 +78,7 @@ def facts(config, model, result: dict, recipe: str) -> dict:
         "steps": last * result["steps_between_validations"],
         **stages_of(result),
         **({"kept": selected} if selected else {}),
+        **_halved(config, images["validation"]),
     }
     return {
         "name": re.sub(r"[^\w.-]+", "-", f"{config.model}-{name}"),
@@ -84,6 +86,15 @@ def facts(config, model, result: dict, recipe: str) -> dict:
         "metrics": _metrics(result, name),
         "training": table,
     }
+
+
+def _halved(config, count):
+    """Returns which validation images chose the epoch, if not all of them did."""
+    if not is_halved(config, count):
+        return {}
+    first, second = map(len, kerasvit.Calibration.halves(count))
+    text = f"{first:,} of the validation images; the calibration has {second:,} others"
+    return {"epoch chosen on": text}
 
 
 def _metrics(result: dict, dataset: str) -> dict:
@@ -191,6 +202,7 @@ def summary(
     folder: Path,
     start: dict | None = None,
     means: str | None = None,
+    tried: str | None = None,
 ) -> dict:
     """Returns the content of result.json, but for the licence.
 
@@ -201,6 +213,7 @@ def summary(
         folder: Folder of the results.
         start: Result of `linear_classifier.set_head`; None for fresh weights.
         means: Result of `models.set_means`.
+        tried: Why the method was chosen, of `sam_trial.decided`.
     """
     main = stages.main_of(plan)
     return {
@@ -215,6 +228,7 @@ def summary(
         "images": dataset.counts,
         "start": start,
         **({"means": means} if means else {}),
+        **({"trial": tried} if tried else {}),
     }
 
 
@@ -271,7 +285,8 @@ def save(
     write_json(folder / "result.json", result)
     for stage in plan:
         shutil.rmtree(stage.folder(folder))
-    (folder / "start.npz").unlink(missing_ok=True)
+    for name in ("start.npz", sam_trial.FILE):
+        (folder / name).unlink(missing_ok=True)
     return result
 
 

@@ -11,6 +11,7 @@ import keras
 from command import command_line, folder_lock, paths
 from command.options import default_settings
 from devices.devices import Devices
+from training import training_data
 from training.progress import console
 from training.settings import NOT_TRAINING
 
@@ -85,7 +86,7 @@ def finished_result(folder: Path) -> dict | None:
 
 
 def print_notices(config, dataset) -> None:
-    """Prints which files are not read, and whether a batch is too large."""
+    """Prints which files are not read, and what the images are too few for."""
     root = Path(config.data or "").expanduser()
     if config.data and root.is_dir() and (others := kerasvit.data.unread_files(root)):
         console.print(
@@ -100,6 +101,8 @@ def print_notices(config, dataset) -> None:
             f"of {count:,}: every step uses images more than once. A smaller "
             "--batch-size saves time."
         )
+    if few := training_data.few_images(config, dataset):
+        console.print(few, highlight=False, soft_wrap=True)
 
 
 def claim(folder: str | os.PathLike, config, dataset) -> Path:

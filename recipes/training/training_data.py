@@ -12,6 +12,8 @@ from kerasvit import data
 from kerasvit.preprocessing import input_problem
 
 TABLES = (".csv", ".jsonl", ".ndjson")
+FEW = 10  # training images of a class: it is learned badly with fewer
+NAMED = 5  # of the classes that have few
 
 
 def find_data(config, devices: Devices, of_weights: int = 3) -> data.LabelledImages:
@@ -133,6 +135,34 @@ def counts(dataset) -> np.ndarray:
     if images.has_several_labels:
         return images.labels.sum(axis=0, dtype=int)
     return np.bincount(images.labels, minlength=len(dataset.class_names))
+
+
+def few_images(config, dataset) -> str | None:
+    """Returns a sentence that names classes with few training images, or None.
+
+    Of public datasets it is None, and where the settings ask for few: --share.
+
+    Args:
+        config: Dataclass of the settings.
+        dataset: `kerasvit.data.LabelledImages`.
+    """
+    labelled = getattr(config, "objective", "labels") == "labels"
+    if not config.data or config.share < 1 or not labelled:
+        return None
+    number = counts(dataset)
+    few = np.flatnonzero(number < FEW)
+    if not len(few):
+        return None
+    few = few[np.argsort(number[few], kind="stable")]
+    shown = [f"{dataset.class_names[i]} ({number[i]:,})" for i in few[:NAMED]]
+    more = f" and {len(few) - NAMED:,} more classes" if len(few) > NAMED else ""
+    options = "; else give --class-weights balanced or --balanced"
+    if config.task == "multilabel" or config.class_weights or config.balanced:
+        options = ""  # refused, or given
+    return (
+        f"Fewer than {FEW} training images: {', '.join(shown)}{more}. Add images"
+        f"{options}, and read the table of classes in the card."
+    )
 
 
 def check_first_batch(config, model, dataset) -> None:

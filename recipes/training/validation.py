@@ -6,6 +6,7 @@ weights are the best.
 """
 
 import contextlib
+import dataclasses
 import time
 import zipfile
 from collections.abc import Iterator
@@ -16,8 +17,47 @@ from command.command_line import BadInput
 from devices.devices import Devices
 from scoring import label_table
 from scoring.outputs import Predictor
+from training.progress import console
 from training.quality import quality_of, share
 from training.run_folder import replace_file
+
+import kerasvit
+
+
+def is_halved(config, count: int) -> bool:
+    """Returns whether half of the validation images may not choose the epoch.
+
+    Those are the images whose scores calibrate the model after the training.
+
+    Args:
+        config: Dataclass of the settings.
+        count: Number of validation images.
+    """
+    chooses = config.keep_best or config.patience is not None
+    calibrates = config.task == "multilabel" and count >= kerasvit.Calibration.fewest
+    return chooses and calibrates
+
+
+def seen_in_training(config, dataset):
+    """Returns the images with those for validation that a training may look at.
+
+    It prints a line if they are not all.
+
+    Args:
+        config: Dataclass of the settings.
+        dataset: `kerasvit.data.LabelledImages`.
+    """
+    images = dataset.validation
+    if not is_halved(config, len(images)):
+        return dataset
+    first, second = kerasvit.Calibration.halves(len(images))
+    console.print(
+        f"The best epoch is chosen on {len(first):,} validation images, the first half "
+        f"of a calibration. The other {len(second):,} choose nothing.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return dataclasses.replace(dataset, validation=images.part(first))
 
 
 class Evaluation:

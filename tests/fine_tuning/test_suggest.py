@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import kerasvit
+from kerasvit import data
 from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT, random_model
 
@@ -57,10 +58,13 @@ def test_images_are_counted():
 
     model = random_model(0)
     batches = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).batch(10)
-    for data, size in (((IMAGES, LABELS), 32), (Batches(), 10), (batches, 10)):
-        settings = kerasvit.suggest_training(model, data)
+    for given, size in (((IMAGES, LABELS), 32), (Batches(), 10), (batches, 10)):
+        settings = kerasvit.suggest_training(model, given)
         assert (settings.images, settings.batch_size) == (40, size)
     assert kerasvit.suggest_training(model, 40, batch_size=5).batch_size == 5
+    images = data.IndexedImages(np.zeros((40, 8, 8, 3), "uint8"), LABELS)
+    for known in (images, data.TrainingImages(images)):
+        assert kerasvit.suggest_training(model, known).images == 40
 
 
 def test_the_schedule_has_as_many_steps_as_fit():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import kerasvit
+from kerasvit import data
 from kerasvit.fine_tuning import try_sam
 from tests.models.tiny import TINY
 from tests.once import long_elsewhere, on_last_backend
@@ -50,6 +51,17 @@ def test_sam_is_chosen_only_if_the_interval_is_above_zero(monkeypatch):
         assert found.rho == rho
         assert "+3.0 points of validation accuracy" in found.reasons["rho"]
         assert found.reasons["rho"].startswith("with SAM" if rho else "plain training")
+
+
+@on_last_backend
+def test_images_in_the_order_of_their_classes_are_mixed(monkeypatch):
+    labels = np.repeat(np.arange(3), 30)
+    pixels = data.IndexedImages(np.zeros((90, 8, 8, 3), "uint8"), labels)
+    monkeypatch.setattr(try_sam, "MAX_IMAGES", 60)
+    for given in (pixels, data.TrainingImages(pixels)):
+        x, y = try_sam._arrays(model(), given, 8)
+        assert x.shape == (60, *model().input_shape[1:])
+        assert np.bincount(y).min() > 10
 
 
 @on_last_backend

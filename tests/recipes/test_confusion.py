@@ -1,9 +1,12 @@
 """`scoring/confusion.py`: which classes a model confuses."""
 
+import warnings
+
 import numpy as np
 import pytest
 from PIL import Image
-from scoring.confusion import MAX_DRAWN, Confusion, add_to_card
+from scoring.confusion import MAX_DRAWN, MAX_SHOWN, Confusion, add_to_card
+from sklearn.metrics import precision_score, recall_score
 
 from kerasvit.hub.card import is_generated, signed
 from tests.once import on_last_backend
@@ -32,6 +35,42 @@ def test_classes_that_do_not_occur_are_left_out():
     assert found.classes.tolist() == [7, 900] and found.is_drawn
     assert found.counts.tolist() == [[1, 1], [0, 0]]
     assert found.pairs() == [("class 7", "class 900", 1, 0.5)]
+
+
+def test_the_table_of_the_classes_is_that_of_scikit_learn():
+    true, predicted = np.random.default_rng(0).integers([[7], [8]], size=(2, 200))
+    found = Confusion(true, predicted, [f"c{i}" for i in range(9)], "t")
+    expected = recall_score(true, predicted, labels=range(7), average="macro")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        text = found.section(None)
+    assert found.balanced_accuracy == pytest.approx(expected)
+    share = f"{100 * expected:.1f} %"
+    assert f"Balanced accuracy: {share}, the mean of the recall of 7 classes." in text
+    assert "Without images, and left out: c7, c8." in text
+    for i in range(7):
+        precision = precision_score(true == i, predicted == i)
+        recall = recall_score(true == i, predicted == i)
+        row = (
+            f"| {np.sum(true == i)} | {100 * precision:.1f} % | {100 * recall:.1f} % |"
+        )
+        assert f"| c{i} {row}" in text
+    assert "| c7 | 0 |" not in text
+
+
+def test_a_class_that_is_never_predicted_has_no_precision():
+    found = Confusion(np.array([0, 0, 1]), np.array([0, 0, 0]), ["a", "b"], "t")
+    assert "| b | 1 | – | 0.0 % |" in found.section(None)
+    assert found.balanced_accuracy == 0.5
+
+
+def test_many_classes_are_not_all_shown():
+    true = np.repeat(np.arange(150), np.where(np.arange(150) < 40, 1, 2))
+    found = Confusion(true, true, [f"c{i}" for i in range(300)], "t").section(None)
+    assert found.count("| 100.0 % | 100.0 % |") == MAX_SHOWN == 100
+    assert "| c139 | 2 |" in found and "| c39 | 1 |" not in found
+    assert "of the recall of 150 classes. Without images, and left out: c150" in found
+    assert "c169 and 130 more." in found and "The 100 classes with the most" in found
 
 
 def test_all_right():

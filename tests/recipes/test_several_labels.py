@@ -15,7 +15,14 @@ from PIL import Image
 from scoring import label_table
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
-from training import optimizers, results, run_folder, stages
+from training import (
+    optimizers,
+    results,
+    run_folder,
+    stages,
+    training_data,
+    validation,
+)
 
 import kerasvit
 from kerasvit import data, evaluation
@@ -148,6 +155,75 @@ def test_the_head_begins_with_logistic_regressions(tmp_path, capsys):
     assert 0 < result["start"]["linear_test"] <= 1
     assert result["kept_round"] >= 1
     finetune.main(again)  # finished: nothing is trained
+
+
+@on_last_backend
+@pytest.mark.parametrize("chooses", [{"keep_best": True}, {"patience": 1}])
+def test_half_of_the_validation_images_choose_the_epoch(
+    chooses, tmp_path, capsys, monkeypatch
+):
+    seen, evaluate = [], validation.Evaluation.__call__
+
+    def spy(self, trainer):
+        seen.append(self.images)
+        return evaluate(self, trainer)
+
+    monkeypatch.setattr(validation.Evaluation, "__call__", spy)
+    table = composed(tmp_path / "images", 250)
+    [result] = finetune.run([config(table, **chooses)])
+    images = data.from_table(table, task="multilabel")
+    count = len(images.validation)
+    first, second = kerasvit.Calibration.halves(count)
+    *rounds, test = seen
+    assert rounds and len(test) == len(images.test)
+    for each in rounds:
+        np.testing.assert_array_equal(each.labels, images.validation.labels[first])
+        assert [*each.names] == [images.validation.names[i] for i in first]
+    text = f"is chosen on {len(first)} validation images, the first half"
+    assert text in capsys.readouterr().out
+    found = kerasvit.from_pretrained("run/model").record["calibration"]
+    assert found["images"] == [len(first), len(second)]
+    assert result["images"]["validation"] == count
+    card = (tmp_path / "run/model/README.md").read_text()
+    expected = f"{len(first)} of the validation images; the calibration has"
+    assert f"| epoch chosen on | {expected} {len(second)} others |" in card
+
+
+@on_last_backend
+def test_without_a_choice_or_a_calibration_all_images_validate():
+    several, one = config("labels.csv"), config("labels.csv", task="single_label")
+    assert validation.is_halved(dataclasses.replace(several, keep_best=True), 20)
+    assert not validation.is_halved(dataclasses.replace(several, keep_best=True), 19)
+    assert not validation.is_halved(several, 100)
+    assert not validation.is_halved(dataclasses.replace(one, patience=1), 100)
+
+
+@on_last_backend
+def test_classes_with_few_images_are_named(tmp_path):
+    table = composed(tmp_path / "images", 20)
+    images = data.from_table(table, task="multilabel")
+    settings = config(table)
+    text = training_data.few_images(settings, images)
+    number = images.train.images.labels.sum(0)
+    fewest = images.class_names[int(np.argmin(number))]
+    assert text.startswith(f"Fewer than 10 training images: {fewest} ({number.min()})")
+    assert f" and {np.sum(number < 10) - 5} more classes. Add images, and read" in text
+    assert training_data.few_images(config(table, share=0.5), images) is None
+    labels = np.repeat([0, 1, 2], [10, 9, 3])
+    of_one = data.IndexedImages(np.zeros((22, 8, 8, 3), "uint8"), labels)
+    found = data.LabelledImages(
+        data.TrainingImages(of_one), of_one, of_one, ["ant", "bat", "cat"]
+    )
+    single = config(table, task="single_label")
+    assert training_data.few_images(single, found) == (
+        "Fewer than 10 training images: cat (3), bat (9). Add images; else give "
+        "--class-weights balanced or --balanced, and read the table of classes in the "
+        "card."
+    )
+    given = dataclasses.replace(single, balanced=True)
+    assert "--balanced" not in training_data.few_images(given, found)
+    demo = dataclasses.replace(single, data=None)
+    assert training_data.few_images(demo, found) is None
 
 
 @on_last_backend
