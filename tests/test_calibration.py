@@ -124,6 +124,16 @@ def test_a_folder_keeps_the_calibration(name, request, tmp_path):
     kerasvit.save_pretrained(made, tmp_path)
     again = kerasvit.from_pretrained(tmp_path)
     assert kerasvit.Calibration(**again.record["calibration"]) == found
+    text = "Calibrated on validation images"
+    assert text in (tmp_path / "README.md").read_text()
+    del again.record["calibration"]
+    kerasvit.save_pretrained(again, tmp_path / "without")
+    assert text not in (tmp_path / "without/README.md").read_text()
+    found.save(tmp_path / "without")  # of which the weights are the same
+    again = kerasvit.from_pretrained(tmp_path / "without")
+    assert kerasvit.Calibration.of(again) == found
+    with pytest.raises(ValueError, match="must be one of save_pretrained"):
+        found.save(tmp_path / "none")
     expected = kerasvit.classify(made, x[:5], ood=True)
     for one, other in zip(kerasvit.classify(again, x[:5], ood=True), expected):
         assert [n for n, _ in one[0]] == [n for n, _ in other[0]]

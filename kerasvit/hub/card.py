@@ -40,6 +40,7 @@ _PARTS = {
     "base": r"Training began with the weights of .*\.",
     "licence": r"Licence: .*\.",
     "classes": r"Classes: .*\.",
+    "calibration": r"Calibrated on validation images: .*\.",
     "images": r"Images are prepared by `kerasvit\.Preprocessing`: `.*`\.",
     "training": rf"## Training\n\n\| setting \| value \|\n{_TABLE}",
 }
@@ -47,7 +48,7 @@ _TABLES = {"metrics": "metrics", "training": "training settings"}
 _NO_LICENCE = "Licence: none is stated."
 # Results that recipes write between two lines, and their pictures, which stay behind.
 _RESULTS_TEXT = r"<!-- Written by recipes/[\s\S]*?<!-- until here\. -->\n*"
-_PICTURE = r"!\[Confusion matrix of .*\]\(confusion_[\w.-]+\)\n*"
+_PICTURE = r"!\[(?:Confusion matrix|Trust) of .*\]\((?:confusion|trust)_[\w.-]+\)\n*"
 _NOTE = "**The weights or the image size have changed since this card was written.**"
 
 Metadata = dict[str, Any]
@@ -426,6 +427,11 @@ def _parts(
     if isinstance(labels, list):
         some = ", ".join(map(_line, labels[:20])) + (", …" if len(labels) > 20 else "")
         parts["classes"] = f"Classes: {some}."
+    if isinstance(found := record.get("calibration"), dict):
+        use = "`classify(..., coverage=0.9)` returns sets of classes"
+        if found.get("thresholds"):
+            use = "`classify` returns the labels that reach their thresholds"
+        parts["calibration"] = f"Calibrated on validation images: {use}."
     fields = json.dumps(record["preprocessing"])
     parts["images"] = f"Images are prepared by `kerasvit.Preprocessing`: `{fields}`."
     if facts.training:
