@@ -38,6 +38,11 @@ AUGMENT = {  # by the kind of the images
     "photographs": ("photo", "photographs: random crops and flips"),
     "drawings": ("shift", "grey images, maybe writing: small shifts, no flips"),
 }
+# A small crop may not show what an image is labelled with.
+OF_SEVERAL_LABELS = (
+    "resize_crop",
+    "several labels: crops of most of an image, and flips",
+)
 SUGGESTED = ("batch_size", "optimizer", "linear_head", "rho", "learning_rate", "steps")
 
 
@@ -193,6 +198,8 @@ def resolve(config, count: int, images: str, model, devices: int = 1):
     if config.epochs is not None:
         chosen.pop("steps")
     chosen["augment"] = AUGMENT[images]
+    if config.task == "multilabel" and images == "photographs":
+        chosen["augment"] = OF_SEVERAL_LABELS
     filled, reasons = {}, {}
     for name, (value, reason) in chosen.items():
         given = getattr(config, name) is not None

@@ -161,7 +161,7 @@ def _set_head(model, dataset, config, folder):
         begins = "the head of the weights"
     else:
         begins = "a head of zeros"
-    _print_start(start, begins)
+    _print_start(start, begins, dataset.task)
     numbers = {name: getattr(start, name) for name in (*NUMBERS, *BETTER)}
     return {**numbers, "begins": begins}
 
@@ -216,9 +216,10 @@ def warn_if_worse(result: dict) -> None:
     console.print(text, style=style, soft_wrap=True, highlight=False)
 
 
-def _print_start(start, begins):
+def _print_start(start, begins, task):
     table = Table("before training", "validation", "test", title_justify="left")
-    table.title = "Accuracy of the loaded weights"
+    what = "mAP" if task == "multilabel" else "Accuracy"
+    table.title = f"{what} of the loaded weights"
     if start.kept is not None:
         table.add_row("their head", f"{start.kept:.2%}", f"{start.kept_test:.2%}")
     fitted = f"linear classifier on frozen features of {start.images:,} images"

@@ -78,7 +78,7 @@ def facts(config, model, result: dict, recipe: str) -> dict:
         "steps": last * result["steps_between_validations"],
         **stages_of(result),
         **({"kept": selected} if selected else {}),
-        **_halved(config, images["validation"]),
+        **({} if result.get("test_is_validation") else _halved(config, images)),
     }
     return {
         "name": re.sub(r"[^\w.-]+", "-", f"{config.model}-{name}"),
@@ -88,12 +88,13 @@ def facts(config, model, result: dict, recipe: str) -> dict:
     }
 
 
-def _halved(config, count):
+def _halved(config, images):
     """Returns which validation images chose the epoch, if not all of them did."""
+    count = images["validation"]
     if not is_halved(config, count):
         return {}
     first, second = map(len, kerasvit.Calibration.halves(count))
-    text = f"{first:,} of the validation images; the calibration has {second:,} others"
+    text = f"{first:,} of the validation images; a calibration has {second:,} others"
     return {"epoch chosen on": text}
 
 

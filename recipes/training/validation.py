@@ -27,15 +27,14 @@ import kerasvit
 def is_halved(config, count: int) -> bool:
     """Returns whether half of the validation images may not choose the epoch.
 
-    Those are the images whose scores calibrate the model after the training.
+    Their scores calibrate the model, after the training or by `evaluate.py --trust`.
 
     Args:
         config: Dataclass of the settings.
-        count: Number of validation images.
+        count: Number of validation images that are no test images.
     """
     chooses = config.keep_best or config.patience is not None
-    calibrates = config.task == "multilabel" and count >= kerasvit.Calibration.fewest
-    return chooses and calibrates
+    return chooses and count >= kerasvit.Calibration.fewest
 
 
 def seen_in_training(config, dataset):
@@ -48,7 +47,7 @@ def seen_in_training(config, dataset):
         dataset: `kerasvit.data.LabelledImages`.
     """
     images = dataset.validation
-    if not is_halved(config, len(images)):
+    if images is dataset.test or not is_halved(config, len(images)):
         return dataset
     first, second = kerasvit.Calibration.halves(len(images))
     console.print(

@@ -185,17 +185,23 @@ def test_half_of_the_validation_images_choose_the_epoch(
     assert found["images"] == [len(first), len(second)]
     assert result["images"]["validation"] == count
     card = (tmp_path / "run/model/README.md").read_text()
-    expected = f"{len(first)} of the validation images; the calibration has"
+    expected = f"{len(first)} of the validation images; a calibration has"
     assert f"| epoch chosen on | {expected} {len(second)} others |" in card
 
 
 @on_last_backend
 def test_without_a_choice_or_a_calibration_all_images_validate():
-    several, one = config("labels.csv"), config("labels.csv", task="single_label")
+    several = config("labels.csv")
     assert validation.is_halved(dataclasses.replace(several, keep_best=True), 20)
     assert not validation.is_halved(dataclasses.replace(several, keep_best=True), 19)
     assert not validation.is_halved(several, 100)
-    assert not validation.is_halved(dataclasses.replace(one, patience=1), 100)
+    one = config("labels.csv", task="single_label", patience=1)
+    assert validation.is_halved(one, 100)
+    digits = data.built_in("digits")
+    same = dataclasses.replace(digits, validation=digits.test)
+    assert validation.seen_in_training(one, same) is same
+    seen = validation.seen_in_training(one, digits).validation
+    assert len(seen) == len(digits.validation) // 2
 
 
 @on_last_backend
