@@ -104,6 +104,7 @@ def test_a_training_gives_thresholds_and_a_card(tmp_path, capsys):
     assert not (tmp_path / "run/model/confusion_test.png").exists()
 
 
+@long_elsewhere
 def test_models_are_scored_on_a_table(tmp_path, capsys):
     table = composed(tmp_path / "images", 250)
     for seed in (0, 1):

@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 
 import kerasvit
 from kerasvit import data, evaluation
-from tests.once import on_last_backend
+from tests.once import long_elsewhere, on_last_backend
 from tests.recipes.test_evaluate import save, vit
 from tests.recipes.test_several_labels import composed
 
@@ -136,6 +136,7 @@ def test_trust_of_several_labels(tmp_path, monkeypatch, capsys):
     assert "other by energy" in trust.parts and "other by softmax" not in trust.parts
 
 
+@on_last_backend
 def test_too_few_images_or_none(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = digits(tmp_path / "fitted")
@@ -166,6 +167,7 @@ def softmax(logits):
     return shares / shares.sum(-1, keepdims=True)
 
 
+@long_elsewhere
 def test_means_of_views_and_of_models(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     paths = [digits(tmp_path / name, seed) for seed, name in enumerate("ab")]
@@ -195,7 +197,8 @@ def test_means_of_views_and_of_models(tmp_path, monkeypatch, capsys):
     assert int(rows[0]["multiply_adds"]) * 2 == int(rows[2]["multiply_adds"])
 
 
-def test_mean_logits_and_crops():
+@on_last_backend
+def test_means_of_probabilities():
     random = np.random.default_rng(0)
     parts = random.normal(size=(3, 5, 4)).astype("float32")
     mean = softmax(parts).mean(0)
