@@ -26,6 +26,7 @@ from .outputs import are_probabilities, as_logits
 
 MEASURE = "trust"
 METHODS = {"threshold": "threshold sets", "aps": "APS sets", "raps": "RAPS sets"}
+RECALL = "thresholds"  # of several labels, that the share `coverage` reaches
 STATED = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)  # coverages of a curve
 OF_CLASS = 20  # images from which its factor and offset are fitted
 RISK = 0.05  # share of errors of which the largest share of answers is given
@@ -184,7 +185,7 @@ def measure(model, held: Outputs, test: Outputs, coverage: float) -> dict:
     """
     calibrated = Calibration.fit(model, held.logits, held.labels)
     if held.labels.ndim == 2:
-        parts, arrays = _of_labels(calibrated, test), {}
+        parts, arrays = _of_labels(calibrated, held, test, coverage), {}
     else:
         parts, arrays = _of_one_label(calibrated, model, held, test, coverage)
     return {
@@ -248,7 +249,7 @@ def _of_sets(chosen, labels):
     }
 
 
-def _of_labels(calibrated, test):
+def _of_labels(calibrated, held, test, coverage):
     parts = {}
     raw = 1 / (1 + np.exp(-test.logits.astype("float64")))
     thresholds = np.array(calibrated.thresholds)
@@ -268,6 +269,16 @@ def _of_labels(calibrated, test):
             "brier": of_mean(brier_score(shares, test.labels)),
             **resampled(scores, len(losses)),
         }
+    # The second half, as of conformal sets, gives thresholds that most labels reach.
+    second = held.part(Calibration.halves(len(held.labels))[1])
+    known = second.logits, second.labels
+    chosen = test.logits >= evaluation.fit_thresholds(*known, recall=coverage)
+    found, labels = int((chosen * test.labels).sum()), int(test.labels.sum())
+    ends = evaluation.binomial_interval(found, max(1, labels))
+    parts[RECALL] = {
+        "coverage": Estimate(found / max(1, labels), *ends),
+        "size": of_mean(chosen.sum(1)),
+    }
     return parts
 
 

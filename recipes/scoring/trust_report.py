@@ -13,7 +13,7 @@ import kerasvit
 from . import confusion, tables
 from .candidates import weights_of
 from .results import Result
-from .trust import METHODS, RISK
+from .trust import METHODS, RECALL, RISK
 
 BINS = 10  # of the reliability diagram
 START = "<!-- Written by recipes/, which replace it: trust of {} -->"
@@ -61,7 +61,9 @@ def grid(results: Sequence[Result]) -> list[list[str]]:
         for name in scores
     )
     for part, name in keys:
-        head = f"{part} for {stated:.0%}" if part in METHODS.values() else part
+        head = (
+            f"{part} for {stated:.0%}" if part in (*METHODS.values(), RECALL) else part
+        )
         head = ": ".join(filter(None, [head, NAMES[name]]))
         cells = [_cell(each, part, name) for each in results]
         rows.append([head, *cells])

@@ -133,6 +133,18 @@ def test_trust_of_several_labels(tmp_path, monkeypatch, capsys):
     for average in ("micro", "macro", "samples"):
         got = values(trust, "calibrated")[f"f1_{average}"]
         assert got == pytest.approx(expected[average], abs=0.01)
+    held = images.validation.part(
+        kerasvit.Calibration.halves(len(images.validation))[1]
+    )
+    arrays = [x for x, _ in held.batches(model, 64)]
+    logits = model.predict(np.concatenate(arrays), verbose=0)
+    limits = evaluation.fit_thresholds(logits, held.labels, recall=0.9)
+    arrays = np.concatenate([x for x, _ in images.test.batches(model, 64)])
+    chosen = model.predict(arrays, verbose=0) >= limits
+    truth = np.array(images.test.labels, bool)
+    got = values(trust, "thresholds")
+    assert got["coverage"] == pytest.approx(chosen[truth].mean(), abs=0.03)
+    assert got["size"] == pytest.approx(chosen.sum(1).mean(), abs=0.1)
     assert "other by energy" in trust.parts and "other by softmax" not in trust.parts
 
 
