@@ -31,6 +31,9 @@ from .records import SEVERAL_LABELS, found_record
 log = logging.getLogger("kerasvit")
 
 KEPT = 1_000  # scores of images, at most, that a record has
+# Of log T about 0. The likelihood of few images, on which a model makes no error, is
+# largest at T = 0: test images would get a loss that is many times larger.
+DEVIATION = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Calibration:
     Attributes:
         temperature: T of softmax(logits / T); of several labels one of each class, of
             sigmoids.
-        head_sha256: Hash of the head's weights, rounded to bfloat16.
+        model_sha256: Hash of the head, of all vectors of weights and of the image size.
         images: Number of images of the first half, for temperature and thresholds, and
             of the second, for scores and energies.
         thresholds: Of several labels, the smallest probability at which an image has a
@@ -51,7 +54,7 @@ class Calibration:
     """
 
     temperature: float | list[float]
-    head_sha256: str
+    model_sha256: str
     images: list[int]
     thresholds: list[float] | None = None
     method: str = "raps"
@@ -102,7 +105,7 @@ class Calibration:
         """Returns the calibration by outputs that are known, as `calibrate` does.
 
         Args:
-            model: The model, for the hash of its head.
+            model: The model, for its hash.
             logits: Its outputs, (count, classes).
             labels: Class indices (count,), or 0 and 1 (count, classes) of several
                 labels.
@@ -113,19 +116,21 @@ class Calibration:
         """
         first, second = cls.halves(len(logits), seed)
         known: dict[str, Any] = {
-            "head_sha256": head_hash(model),
+            "model_sha256": function_hash(model),
             "images": [len(first), len(second)],
         }
         held, held_labels = logits[second], labels[second]
         known["energies"] = _kept(_energy(held, labels.ndim == 2))
         logits, labels = logits[first], labels[first]
         if labels.ndim == 1:
-            scale = temperatures.fit_temperature(logits, labels)
+            scale = temperatures.fit_temperature(logits, labels, deviation=DEVIATION)
             made = cls(scale, method=method, **known)
             given = method, made.penalty, made.rank
             scores = conformal.scores_of(held / scale, held_labels, *given)
             return dataclasses.replace(made, scores=_kept(scores))
-        scales = temperatures.fit_label_temperatures(logits, labels)
+        scales = temperatures.fit_label_temperatures(
+            logits, labels, deviation=DEVIATION
+        )
         options = {"precision": precision, "recall": recall}
         limits = several_labels.fit_thresholds(logits, labels, **options) / scales
         with np.errstate(invalid="ignore"):  # limits that are not finite: see below
@@ -133,6 +138,12 @@ class Calibration:
         # A class that is never predicted, and one that no image has.
         shares = np.where(np.isposinf(limits), 2.0, shares)
         shares = np.where(np.isnan(limits), 0.5, shares)
+        if missing := np.flatnonzero(np.isnan(limits)).tolist():
+            log.warning(
+                "No image of the half that gives thresholds has the classes %s: they "
+                "get 0.5. Give more validation images.",
+                ", ".join(map(str, missing[:20])),
+            )
         return cls(scales.tolist(), thresholds=shares.tolist(), **known)
 
     @classmethod
@@ -145,15 +156,15 @@ class Calibration:
                 returns None.
 
         Raises:
-            ArgumentError: It is damaged, or the head has changed since.
+            ArgumentError: It is damaged, or the model has changed since.
         """
         stored = (found_record(model) or {}).get("calibration")
         if stored is None:
             return None
         if not _is_sound(stored, model.outputs[0].shape[-1]):
             problem = "is damaged"
-        elif stored["head_sha256"] != head_hash(model):
-            problem = "is of other outputs: its head has changed since"
+        elif stored["model_sha256"] != function_hash(model):
+            problem = "is of other outputs: the model has changed since"
         else:
             return cls(**stored)
         message = (
@@ -189,10 +200,13 @@ class Calibration:
                 "folder",
             )
         stored = dataclasses.asdict(self)
-        if not _is_sound(stored, own["kwargs"].get("num_classes")):
+        several = own.get("problem_type") == SEVERAL_LABELS
+        is_same = several == isinstance(self.temperature, list)
+        if not is_same or not _is_sound(stored, own["kwargs"].get("num_classes")):
             raise ArgumentError(
                 f"`folder` must have the model that was calibrated. Received: {folder},"
-                f" with {own['kwargs'].get('num_classes')} classes.",
+                f" with {own['kwargs'].get('num_classes')} classes and "
+                f"{'several labels' if several else 'one label'} per image.",
                 "folder",
             )
         own["calibration"] = stored
@@ -210,6 +224,13 @@ class Calibration:
         Raises:
             ArgumentError: The second half had fewer than 1 / (1 - coverage) images.
         """
+        if coverage > 1 - 1 / KEPT:
+            raise ArgumentError(
+                f"`coverage` must be at most {1 - 1 / KEPT}: a calibration keeps "
+                f"{KEPT:,} scores. Received: {coverage}. For more, see "
+                "`kerasvit.evaluation.fit_conformal`.",
+                "coverage",
+            )
         rule = conformal.of_scores(
             self.scores or [], coverage, self.method, self.penalty, self.rank
         )
@@ -223,13 +244,14 @@ class Calibration:
         return np.exp(log_probabilities(scaled))
 
     def unusual(self, logits: np.ndarray) -> np.ndarray:
-        """Returns the share of the second half that is less unusual, (count,).
+        """Returns the share of images that is less unusual, in [0, 1), (count,).
 
-        Near 1 an image is unlike the validation images, by its energy.
+        Near 1 an image is unlike the validation images, by its energy. Of images like
+        these, it is above c for a share 1 - c at most.
         """
         energies = np.asarray(self.energies or [])
         found = _energy(logits, isinstance(self.temperature, list))
-        return np.searchsorted(energies, found) / max(1, len(energies))
+        return np.searchsorted(energies, found) / (len(energies) + 1)
 
 
 def calibrate(
@@ -309,7 +331,7 @@ def _is_sound(stored: Any, classes: int) -> bool:
         and len(limits or scales) == len(scales)
         and stored["method"] in conformal.METHODS
         and all(_is_number(stored[name]) for name in ("penalty", "rank"))
-        and isinstance(stored["head_sha256"], str)
+        and isinstance(stored["model_sha256"], str)
     )
 
 
@@ -318,13 +340,19 @@ def _is_number(value: Any) -> bool:
     return real and math.isfinite(value)
 
 
-def head_hash(model: keras.Model) -> str:
-    """Returns the SHA-256 of the head's weights, rounded to bfloat16."""
-    digest = hashlib.sha256()
-    for head in heads_of(model):
-        for weight in head.get_weights():
-            rounded = np.asarray(weight, "float32").astype(ml_dtypes.bfloat16)
-            digest.update(rounded.tobytes())
+def function_hash(model: keras.Model) -> str:
+    """Returns a SHA-256 of what decides about the outputs, quickly.
+
+    It is of the image size, the head, and all vectors, such as biases, which a training
+    of other layers changes, too. They are rounded to bfloat16, so that a file of 16
+    bits has the same.
+    """
+    digest = hashlib.sha256(str(tuple(model.inputs[0].shape[1:])).encode())
+    of_head = [weight for head in heads_of(model) for weight in head.weights]
+    vectors = [weight for weight in model.weights if len(weight.shape) == 1]
+    for weight in (*of_head, *vectors):
+        values = keras.ops.convert_to_numpy(weight).astype("float32")
+        digest.update(values.astype(ml_dtypes.bfloat16).tobytes())
     return digest.hexdigest()
 
 

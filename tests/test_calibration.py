@@ -7,7 +7,7 @@ import pytest
 import kerasvit
 from kerasvit import evaluation
 from tests.models.tiny import TINY
-from tests.once import mainly_on_last
+from tests.once import mainly_on_last, on_last_backend
 
 random = np.random.default_rng(0)
 
@@ -56,11 +56,53 @@ def test_each_half_has_its_purpose(fitted):
     logits = fitted.predict(x, verbose=0)
     first, second = kerasvit.Calibration.halves(300)
     assert not set(first) & set(second)
-    t = evaluation.fit_temperature(logits[first], y[first])
+    known = logits[first], y[first]
+    t = evaluation.fit_temperature(*known, deviation=0.5)
     assert found.temperature == pytest.approx(t, rel=1e-4)
     rule = evaluation.fit_conformal(logits[second] / t, y[second], 0.8)
     others = logits[first]
     np.testing.assert_array_equal(found.sets(others, 0.8), rule(others / t))
+
+
+@on_last_backend
+def test_few_images_do_not_make_a_good_model_worse(fitted):
+    """The likelihood of a half without an error is largest at T = 0."""
+    random, before, after = np.random.default_rng(0), [], []
+    for _ in range(40):
+        labels = random.integers(3, size=540)
+        logits = random.normal(size=(540, 3)) + 6 * np.eye(3)[labels]
+        found = kerasvit.Calibration.fit(fitted, logits[:40], labels[:40])
+        assert found.temperature > 0.2
+        for scale, losses in ((1, before), (found.temperature, after)):
+            scores = logits[40:] / scale, labels[40:]
+            losses.append(evaluation.negative_log_likelihood(*scores).mean())
+    assert np.mean(after) < 2 * np.mean(before) and max(after) < 0.2
+    rare = (random.random((60, 1)) < 0.1).astype(int)
+    logits = np.where(rare == 1, 3.0, -3.0) + random.normal(size=(60, 1))
+    t = evaluation.fit_label_temperatures(logits, rare)
+    near = evaluation.fit_label_temperatures(logits, rare, deviation=0.5)
+    assert abs(np.log(near[0])) < abs(np.log(t[0]))
+
+
+def test_a_training_of_the_body_or_another_size_is_noticed(fitted, caplog):
+    x, y = single(60, fitted)
+    kerasvit.calibrate(fitted, (x, y))
+    vector = next(w for w in fitted.trainable_weights if len(w.shape) == 1)
+    kept = keras.ops.convert_to_numpy(vector)
+    vector.assign(kept + 0.5)
+    with pytest.raises(ValueError, match="the model has changed since"):
+        kerasvit.classify(fitted, x[0], coverage=0.9)
+    vector.assign(kept)
+    kerasvit.classify(fitted, x[0], coverage=0.9)
+    fitted.record.pop("calibration")
+
+
+def test_labels_that_are_not_calibrated_reach_a_half(labelled):
+    labelled.record.pop("calibration", None)
+    x, _ = several(50, labelled)
+    logits = labelled.predict(x, verbose=0)
+    found = [len(each) for each in kerasvit.classify(labelled, x, top=1)]
+    assert found == (logits >= 0).sum(1).tolist()
 
 
 def test_sets_have_the_right_class_at_the_stated_rate(fitted):
@@ -148,7 +190,7 @@ def test_another_head_is_not_calibrated(fitted, caplog):
     other = keras.models.clone_model(fitted)
     other.set_weights([w + 0.1 for w in fitted.get_weights()])
     other.record["calibration"] = fitted.record["calibration"]
-    with pytest.raises(ValueError, match="is of other outputs: its head has changed"):
+    with pytest.raises(ValueError, match="is of other outputs: the model has changed"):
         kerasvit.classify(other, single(1, fitted)[0], ood=True)
     best = kerasvit.classify(other, single(1, fitted)[0], top=4)
     assert "It is not used." in caplog.text and len(best[0]) == 4

@@ -10,6 +10,7 @@ photos/0.jpg,cat|dog,train,a    0.jpg,1,0
 import csv
 import dataclasses
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -61,7 +62,9 @@ class Table:
     class_names: list[str]
 
 
-def read_table(table: Path, task: Task = "single_label") -> Table:
+def read_table(
+    table: Path, task: Task = "single_label", training: bool = True
+) -> Table:
     """Returns the images of a table.
 
     Args:
@@ -71,6 +74,8 @@ def read_table(table: Path, task: Task = "single_label") -> Table:
         task: "single_label", or "multilabel" for images with several labels or none:
             a|b in the column `label`, one column of 0 and 1 per class, or a list
             `labels`.
+        training: Whether a model is trained on it: each class must have training
+            images then.
 
     Raises:
         ValueError: The file cannot be read, a row is wrong, or a class has no training
@@ -79,14 +84,17 @@ def read_table(table: Path, task: Task = "single_label") -> Table:
     is_lines = table.suffix.lower() in (".jsonl", ".ndjson")
     read = _read_lines if is_lines else _read_csv
     rows: list[Row] = []
-    lines: dict[Path, int] = {}
+    lines: dict[str, int] = {}
     groups: dict[str | None, Row] = {}
     columns: list[str] = []
     for line, values in read(table, task):
         try:
             row = _row(line, values, table.parent, task)
-            if row.file in lines:
-                raise ValueError(f"{values['path']} is in line {lines[row.file]}, too")
+            place = os.path.abspath(row.file)
+            if place in lines:
+                raise ValueError(f"{values['path']} is in line {lines[place]}, too")
+            if rows and (row.part == "all") != (rows[0].part == "all"):
+                raise ValueError("give a split in all lines, or in none")
             first = groups.setdefault(row.group, row)
             if row.group is not None and first.part != row.part:
                 raise ValueError(
@@ -96,8 +104,11 @@ def read_table(table: Path, task: Task = "single_label") -> Table:
         except ValueError as error:
             raise ValueError(f"{table}, line {line}: {error}.") from error
         columns = values.get("columns", columns)
-        lines[row.file] = line
+        lines[place] = line
         rows.append(row)
+    if not training:
+        named = {label for row in rows for label in row.labels}
+        return Table(rows, columns or sorted(named))
     trained = {
         label for row in rows if row.part in ("all", "train") for label in row.labels
     }
@@ -262,7 +273,7 @@ def _columns(
 def _read_lines(table: Path, task: Task) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields (line, values) of JSON Lines, as `_read_csv` does."""
     try:
-        lines = table.read_text(encoding="utf-8-sig").splitlines()
+        lines = table.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{table} is no text in UTF-8: {error}.") from error
     for line, text in enumerate(lines, start=1):

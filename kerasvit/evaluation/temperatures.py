@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kerasvit.arguments import ArgumentError
+from kerasvit.arguments import ArgumentError, number
 
 from .arrays import class_labels, label_table, matrix
 from .metrics import log_probabilities
@@ -30,16 +30,20 @@ class VectorScaling(NamedTuple):
         return np.asarray(logits, "float64") * self.scale + self.offset
 
 
-def fit_temperature(logits: Any, labels: Any) -> float:
+def fit_temperature(
+    logits: Any, labels: Any, *, deviation: float | None = None
+) -> float:
     """Returns the T with the smallest negative log-likelihood of softmax(logits / T).
 
     The predicted class does not change. T is in [0.01, 100]: the first for a model
-    that makes no error on the images.
+    that makes no error on the images. Of few images, `deviation` keeps T near 1.
 
     Args:
         logits: Array (count, classes), with two classes or more, of images that were
             not trained on.
         labels: Class indices (count,).
+        deviation: Standard deviation of log T, of a normal prior about T = 1; None: the
+            maximum likelihood.
 
     Raises:
         ArgumentError: A logit is not finite, or a label is no class.
@@ -47,6 +51,7 @@ def fit_temperature(logits: Any, labels: Any) -> float:
     Reference: Guo et al. 2017, arXiv 1706.04599, section 4.2.
     """
     logits, labels = _of_one_label(logits, labels)
+    prior = _prior(deviation, len(logits))
 
     def loss(inverse: float) -> tuple[float, float]:
         logs = log_probabilities(inverse * logits)
@@ -55,7 +60,7 @@ def fit_temperature(logits: Any, labels: Any) -> float:
         slopes[rows, labels] -= 1
         return -logs[rows, labels].mean(), (slopes * logits).sum(axis=1).mean()
 
-    return _temperature(loss)
+    return _temperature(loss, prior)
 
 
 def fit_vector_scaling(logits: Any, labels: Any) -> VectorScaling:
@@ -91,7 +96,9 @@ def fit_vector_scaling(logits: Any, labels: Any) -> VectorScaling:
     return VectorScaling(best.x[:classes], best.x[classes:])
 
 
-def fit_label_temperatures(logits: Any, labels: Any) -> np.ndarray:
+def fit_label_temperatures(
+    logits: Any, labels: Any, *, deviation: float | None = None
+) -> np.ndarray:
     """Returns for each class the T with the smallest loss of sigmoid(logit / T).
 
     The loss is the binary cross-entropy. T is in [0.01, 100], and 1 for a class that
@@ -100,6 +107,7 @@ def fit_label_temperatures(logits: Any, labels: Any) -> np.ndarray:
     Args:
         logits: Array (count, classes) of images that were not trained on.
         labels: Whether each image has each class, (count, classes) of 0 and 1.
+        deviation: As for `fit_temperature`.
 
     Returns:
         Temperatures, float64 (classes,).
@@ -109,7 +117,7 @@ def fit_label_temperatures(logits: Any, labels: Any) -> np.ndarray:
     """
     logits = np.asarray(matrix("logits", logits), "float64")
     labels = label_table("labels", labels, logits.shape)
-    found = np.ones(logits.shape[1])
+    found, prior = np.ones(logits.shape[1]), _prior(deviation, len(logits))
     for i, (each, has) in enumerate(zip(logits.T, labels.T, strict=True)):
         if has.all() or not has.any():
             continue
@@ -119,7 +127,7 @@ def fit_label_temperatures(logits: Any, labels: Any) -> np.ndarray:
             lost = np.logaddexp(0, -inverse * signs)
             return lost.mean(), (-signs * -np.expm1(-lost)).mean()
 
-        found[i] = _temperature(loss)
+        found[i] = _temperature(loss, prior)
     return found
 
 
@@ -164,15 +172,35 @@ def _of_one_label(logits: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
     return logits, class_labels("labels", labels, *logits.shape)
 
 
-def _temperature(loss: Callable[[float], tuple[float, float]]) -> float:
-    """Returns the temperature with the smallest loss.
+def _prior(deviation: float | None, count: int) -> float:
+    """Returns the factor of (log T)² in the mean loss of images."""
+    if deviation is None:
+        return 0.0
+    number("deviation", deviation, positive=True)
+    return 1 / (2 * count * deviation**2)
+
+
+def _temperature(
+    loss: Callable[[float], tuple[float, float]], prior: float = 0.0
+) -> float:
+    """Returns the temperature with the smallest loss + prior · (log T)².
 
     Args:
         loss: Function of 1 / T that returns a convex loss and its derivative.
+        prior: ≥ 0.
     """
     from scipy import optimize
 
     low, high = 1 / _LARGEST, _LARGEST
+    if prior:
+        ends = np.log(low), np.log(high)
+        found = optimize.minimize_scalar(
+            lambda log: loss(np.exp(log))[0] + prior * log**2,
+            bounds=ends,
+            method="bounded",
+            options={"xatol": 1e-8},
+        )
+        return float(np.exp(-found.x))
     if loss(low)[1] >= 0:
         return _LARGEST
     if loss(high)[1] <= 0:

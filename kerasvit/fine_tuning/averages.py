@@ -11,11 +11,14 @@ import numpy as np
 from kerasvit.arguments import ArgumentError, integer, number_of_each
 from kerasvit.backend.keras_private import layers_in
 from kerasvit.evaluation.several_labels import average_precision
+from kerasvit.records import SEVERAL_LABELS, found_record
 
 from .heads import inner_model
 from .labelled import class_indices, read_again
 
 ALPHAS = tuple(i / 10 for i in range(11))
+
+_OF_TRAINING = ("dropout", "stochastic_depth")
 
 log = logging.getLogger("kerasvit")
 
@@ -76,11 +79,10 @@ def average_weights(
 
     Reference: Wortsman et al. 2022, arXiv 2203.05482, section 2 and recipe 1.
     """
-    found = [inner_model(model) for model in models]
-    _check_alike(found)
+    found = _checked(models)
     integer("batch_size", batch_size, 1)
     data = _kept(data)
-    result = keras.models.clone_model(found[0])
+    result = _copy(found[0])
     values = [model.get_weights() for model in found]
     normalizes = bool(_batch_norms(result))
     if data is None and (greedy or normalizes):
@@ -149,14 +151,14 @@ def interpolate_weights(
 
     Reference: Wortsman et al. 2022, arXiv 2109.01903, section 3.
     """
-    found = [inner_model(model) for model in (start, tuned)]
-    _check_alike(found)
+    found = _checked((start, tuned))
     integer("batch_size", batch_size, 1)
     data = _kept(data)
-    shares = sorted(set(number_of_each("alphas", list(alphas), len(alphas), 0, 1)))
+    listed = [alphas] if np.ndim(alphas) == 0 else list(alphas)
+    shares = sorted(set(number_of_each("alphas", listed, len(listed), 0, 1)))
     if not shares:
         raise ArgumentError("`alphas` is empty. Give at least one share.", "alphas")
-    result = keras.models.clone_model(found[0])
+    result = _copy(found[0])
     values = [model.get_weights() for model in found]
 
     def set_share(alpha: float) -> None:
@@ -176,10 +178,14 @@ def _last_best(scores: Sequence[float]) -> int:
     return len(scores) - 1 - int(np.argmax(scores[::-1]))
 
 
-def _check_alike(models: list[keras.Model]) -> None:
-    """Raises an `ArgumentError` unless the models have the same weights of floats."""
-    if not models:
-        raise ArgumentError("`models` is empty. Give at least one.", "models")
+def _checked(given: Any) -> list[keras.Model]:
+    """Returns the models inside trainers, if they have the same weights of floats."""
+    if isinstance(given, keras.Model) or not list(given):
+        raise ArgumentError(
+            f"`models` must be a list of at least one. Received: {given!r:.200}.",
+            "models",
+        )
+    models = [inner_model(model) for model in given]
     for i, model in enumerate(models):
         if not isinstance(model, keras.Model) or not model.built:
             raise ArgumentError(
@@ -197,6 +203,17 @@ def _check_alike(models: list[keras.Model]) -> None:
                 f"{differ[0]}.",
                 "models",
             )
+        elif _function(model) != _function(models[0]):
+            raise ArgumentError(
+                f"Models must be of one architecture, with the same classes in the same"
+                f" order, to be averaged. The records of models {i} and 0 differ.",
+                "models",
+            )
+        if not all(np.isfinite(w).all() for w in model.get_weights()):
+            raise ArgumentError(
+                f"Weights of model {i} are not finite: it is damaged. Leave it out.",
+                "models",
+            )
     modes = [getattr(x, "quantization_mode", None) for x in layers_in(models[0])]
     if any(modes):
         raise ArgumentError(
@@ -204,6 +221,23 @@ def _check_alike(models: list[keras.Model]) -> None:
             "before `quantize`.",
             "models",
         )
+    return models
+
+
+def _copy(model: keras.Model) -> keras.Model:
+    """Returns a copy without calibration, which is of the outputs of one model."""
+    copy = keras.models.clone_model(model)
+    (found_record(copy) or {}).pop("calibration", None)
+    return copy
+
+
+def _function(model: keras.Model) -> tuple:
+    """Returns what the record of a model says about what it computes."""
+    record = found_record(model) or {}
+    kwargs = {
+        k: v for k, v in record.get("kwargs", {}).items() if k not in _OF_TRAINING
+    }
+    return record.get("builder"), kwargs, record.get("label_names")
 
 
 def _set(
@@ -250,8 +284,13 @@ def _score(model: keras.Model, data: Any, batch_size: int) -> float:
         raise ArgumentError("`data` has no images.", "data")
     outputs = np.concatenate(logits).astype("float32")
     truth = np.concatenate(labels)
-    several = truth.shape == outputs.shape and not (truth.sum(axis=1) == 1).all()
+    record = found_record(model) or {}
+    several = record.get("problem_type") == SEVERAL_LABELS
+    if truth.shape == outputs.shape and not (truth.sum(axis=1) == 1).all():
+        several = True
     if several:
+        if not truth.any():
+            raise ArgumentError("`data`: no image has a label to compare by.", "data")
         return float(np.nanmean(average_precision(outputs, truth)))
     classes = class_indices("data", truth, len(outputs), outputs.shape[-1])
     return float((outputs.argmax(axis=1) == classes).mean())

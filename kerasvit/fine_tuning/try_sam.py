@@ -95,12 +95,15 @@ def try_sam(
     count = min(steps, int((end - time.monotonic() - first) / each))
     if count < FEWEST_STEPS:
         return Trial(np.nan, np.nan, np.nan, 0, 0)
-    found: list[tuple[np.ndarray, np.ndarray]] = []
-    while not found or time.monotonic() + first + each * count < end:
-        found.append(pairs.train(len(found), count, count))
-    hits, others = (np.concatenate(part) for part in zip(*found, strict=True))
-    gain, low, high = paired_difference(hits, others)
-    return Trial(gain, low, high, len(found), count)
+    sums, made = np.zeros((3, len(y))), 0  # times held out, right without and with SAM
+    while not made or time.monotonic() + first + each * count < end:
+        held, *hits = pairs.train(made, count, count)
+        sums[:, held] += [np.ones(len(held)), *hits]
+        made += 1
+    # An image that several pairs held out counts once: it is no more than one sample.
+    times, *right = sums[:, sums[0] > 0]
+    gain, low, high = paired_difference(*(each / times for each in right))
+    return Trial(gain, low, high, made, count)
 
 
 def _seconds(work: Callable[[], Any]) -> float:
@@ -132,8 +135,8 @@ class _Pairs:
 
     def train(
         self, seed: int, steps: int, planned: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns whether held-out images are right, without SAM and with it.
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns held-out images, and whether they are right without SAM and with it.
 
         Args:
             seed: Chooses the quarter and the order.
@@ -156,7 +159,7 @@ class _Pairs:
             self._hits(trainer, state, begin, rows, held)
             for trainer, state in self.trainers
         )
-        return first, second
+        return held, first, second
 
     def _compile(self, steps: int) -> None:
         self.planned, self.trainers = steps, []

@@ -183,8 +183,8 @@ def check(config) -> None:
             )
     if getattr(config, "data", None) is not None:
         data = paths.existing_data(config.data)
-        if data.is_file():
-            paths.check_header(data)
+        if data.is_file() and data.suffix.lower() == ".csv":
+            paths.check_header(data, getattr(config, "task", "single_label"))
     if getattr(config, "weights", None) is not None:
         paths.check_weights(config.weights)
     elif getattr(config, "state", None) is not None and hasattr(config, "weights"):

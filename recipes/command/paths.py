@@ -4,11 +4,8 @@ import csv
 import re
 from pathlib import Path
 
-COLUMNS = {  # of a CSV: {column: its spellings}
-    "path": ("path", "file", "filename", "image"),
-    "label": ("label", "class"),
-    "split": ("split",),  # optional
-}
+TABLES = (".csv", ".jsonl", ".ndjson")
+PATH, LABEL = {"path", "file", "filename", "image"}, {"label", "class", "labels"}
 WEIGHTS = (".npz", ".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".pth.tar")
 
 
@@ -39,20 +36,22 @@ def check_name_of(setting: str, path: Path) -> None:
 
 
 def existing_data(path) -> Path:
-    """Returns the folder or the CSV of a dataset.
+    """Returns the folder or the table of a dataset.
 
     Raises:
         ValueError: It does not exist.
     """
     found = Path(path).expanduser()
-    is_table = found.suffix.lower() == ".csv"
+    is_table = found.suffix.lower() in TABLES
     if found.is_file() and not is_table:
-        raise ValueError(f"`data`: {path} is a file, and a table must be named .csv.")
+        raise ValueError(
+            f"`data`: {path} is a file, and a table must be named .csv or .jsonl."
+        )
     if not str(path) or not (found.is_file() if is_table else found.is_dir()):
         raise ValueError(
             f"`data`: there is no {'file' if is_table else 'folder'} {path} (working "
             f"directory: {Path.cwd()}). Give a folder that contains one folder of "
-            "images per class, or a CSV with the columns path and label."
+            "images per class, or a table, .csv or .jsonl, with path and label."
         )
     return found
 
@@ -86,29 +85,25 @@ def check_teacher(teacher: str) -> None:
         )
 
 
-def check_header(table: Path) -> None:
-    """Raises a `ValueError` if the first line of a CSV is not a header."""
+def check_header(table: Path, task: str) -> None:
+    """Raises a `ValueError` if the first line of a CSV is not a header.
+
+    `kerasvit.data.from_table` checks more, after the slow imports.
+    """
     try:
         with table.open(encoding="utf-8-sig", newline="") as file:
             header = next(filter(any, csv.reader(file, strict=True)), None)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"`data`: {table} is no CSV in UTF-8: {error}.") from error
-    if header is not None:  # `read` reports an empty file
-        columns(header, table)
-
-
-def columns(header, table):
-    """Returns {column: index}, without the split if there is none."""
+    if header is None:  # an empty file is reported later
+        return
     names = [name.strip().lower() for name in header]
-    places = {}
-    for column, spellings in COLUMNS.items():
-        indices = [i for i, name in enumerate(names) if name in spellings]
-        if len(indices) > 1 or (not indices and column != "split"):
-            raise ValueError(
-                f"`data`: {table}, line 1 must be a header with one column path (or "
-                "file, filename, image) and one column label (or class), and perhaps "
-                f"one column split. Received: {','.join(header)}."
-            )
-        if indices:
-            places[column] = indices[0]
-    return places
+    count = [sum(name in spellings for name in names) for spellings in (PATH, LABEL)]
+    if count[0] != 1 or count[1] > 1 or (count[1] == 0 and task != "multilabel"):
+        raise ValueError(
+            f"`data`: {table}, line 1 must be a header with one column path (or "
+            "file, filename, image) and one column label (or class), separated by "
+            "commas, and perhaps split and group; with --task multilabel, a column of "
+            f"0 and 1 per class may take the place of label. Received: "
+            f"{','.join(header)}."
+        )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,7 +65,7 @@ class Candidate:
 
     @property
     def calibration(self) -> kerasvit.Calibration | None:
-        """Its calibration, of `kerasvit.calibrate`, unless its head has changed."""
+        """Its calibration, of `kerasvit.calibrate`, unless the model has changed."""
         return kerasvit.Calibration.of(self.model, needed=False)
 
     def how(self) -> dict:
@@ -121,6 +122,27 @@ def task_of(models: Sequence[Candidate]) -> str:
             "Give them in separate commands."
         )
     return tasks.pop()
+
+
+def trained_share(names: Sequence[str]) -> float | None:
+    """Returns the `validation_share` of the trainings whose folders are given, or None.
+
+    Raises:
+        ValueError: The trainings divided their images differently.
+    """
+    found = set()
+    for name in names:
+        folder = Path(name).expanduser()
+        if weights_of(name) != name and (folder / "config.json").is_file():
+            settings = json.loads((folder / "config.json").read_text("utf-8"))
+            found.add(settings.get("validation_share"))
+    if len(found) > 1:
+        raise ValueError(
+            "`trust`: the models were trained with different --validation-share: "
+            f"{', '.join(map(str, found))}. Images of the one's test may have trained "
+            "the other. Give them in separate commands."
+        )
+    return found.pop() if found else None
 
 
 def channels_of(models: Sequence[Candidate]) -> int:

@@ -78,10 +78,12 @@ class LabelTable:
             "| class | images | average precision | threshold | precision | recall |",
             "| --- " * 6 + "|",
         ]
+        of_half = np.all(self.thresholds == HALF)
+        chosen = "" if of_half else ", which was chosen on validation images"
         text = [f"## Labels, {self.of}", "\n".join([*head, *rows])]
         text.append(
             f"Of {counted(len(labels))}. A class is predicted if its probability "
-            "reaches the threshold, which was chosen on validation images."
+            f"reaches the threshold{chosen}."
         )
         if self.missing:
             text.append(f"No image has: {', '.join(map(_cell, self.missing))}.")

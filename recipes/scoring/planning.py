@@ -79,9 +79,9 @@ def plan(devices: Devices, config, store: results.Store) -> Plan:
         known = devices.shard, channels, task
         divided, unlike = {}, []
         if config.trust:
-            most = config.train_images
-            divided = {name: trust.divided(name, most, *known) for name in others}
-            unlike = [sets.find(name, *known[:2]) for name in config.unlike]
+            parts = config.train_images, candidates.trained_share(config.models)
+            divided = {name: trust.divided(name, *parts, *known) for name in others}
+            unlike = [sets.find_unlike(name, *known[:2]) for name in config.unlike]
         found = {
             name: divided[name].test if divided else sets.find(name, *known)
             for name in others

@@ -96,6 +96,7 @@ def report(
     for rows in [*grids, *corruption_tables.compared(summaries), *of_trust]:
         for table in tables.printed(rows, console.width):
             console.print(table)
+    _name_missing(plan, shown)
     if note := cost.missing(plan.models, costs, speeds):
         say(note)
     if devices.is_first:
@@ -120,6 +121,16 @@ def report(
                     trust_report.add_to_card(path, each)
             say(f"Card: {path}.")
     return found + means_of_kinds
+
+
+def _name_missing(plan, shown):
+    """Says which classes no image of a set with several labels has."""
+    names = {each.name: each.label_names for each in plan.scored}
+    for each in shown:
+        table = label_table.of_result(each, names[each.model])
+        if table and table.missing:
+            missing = ", ".join(table.missing)
+            say(f"No image of {each.set} has {missing}: left out of the mAP.")
 
 
 def _store_trust(config, plan, trusted, folder):

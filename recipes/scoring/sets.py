@@ -16,7 +16,7 @@ import numpy as np
 from training import training_data
 
 from kerasvit import data
-from kerasvit.data import IndexedImages, StreamedImages
+from kerasvit.data import SUFFIXES, IndexedImages, StreamedImages
 
 from . import catalogue
 
@@ -131,6 +131,30 @@ def of_dataset(name: str, dataset: data.LabelledImages) -> ImageSet:
     return ImageSet(name, images, [*images.labels[:, None]], names)
 
 
+def find_unlike(name: str, shard: tuple[int, int], channels: int) -> ImageSet:
+    """Opens images of no class: all below a folder, of a table, or of a set.
+
+    Args:
+        name, shard, channels: As for `find`.
+
+    Raises:
+        ValueError: There are no such images.
+    """
+    path = Path(name).expanduser()
+    if path.is_dir():
+        files = sorted(f for f in data.files_in(path) if f.suffix.lower() in SUFFIXES)
+    elif path.is_file():
+        files = [row.file for row in data.read_table(path, "multilabel", False).rows]
+    else:
+        return find(name, shard, channels)
+    if not files:
+        raise ValueError(f"`unlike`: {name} holds no images.")
+    process, processes = shard
+    data.check_images(files[process::processes], channels)
+    images = IndexedImages(files, np.zeros(len(files)), channels=channels)
+    return ImageSet(path.name, images, [*images.labels[:, None]], ["none"])
+
+
 def _check_rgb(name, channels):
     if channels != 3:
         raise ValueError(
@@ -146,7 +170,7 @@ def _table(path, shard, channels):
             f"`on`: the models have several labels per image, which are read from a "
             f"table, .csv or .jsonl. Received: {path}."
         )
-    found = data.read_table(path, "multilabel")
+    found = data.read_table(path, "multilabel", training=False)
     parts = {row.part for row in found.rows}
     part = next(x for x in ("test", "validation", "all", "train") if x in parts)
     rows = [row for row in found.rows if row.part == part]

@@ -65,13 +65,19 @@ class Outputs:
 
 
 def divided(
-    name: str, most: int, shard: tuple[int, int], channels: int, task: str
+    name: str,
+    most: int,
+    share: float | None,
+    shard: tuple[int, int],
+    channels: int,
+    task: str,
 ) -> Divided:
     """Opens a set.
 
     Args:
         name: Path, built-in set, or name of tensorflow-datasets.
         most: Maximum number of training images, for features.
+        share: `validation_share` of the training.
         shard, channels, task: As for `sets.find`.
 
     Raises:
@@ -80,6 +86,8 @@ def divided(
     path = Path(name).expanduser()
     place = str(path) if path.exists() else None
     options = {"channels": channels, "task": task, "shard": shard}
+    if place is None or not _has_validation(path, task):
+        options["validation_share"] = share
     found = training_data.find(name, place, **options)
     if found.validation is found.test:
         raise ValueError(
@@ -92,6 +100,14 @@ def divided(
         for dataset in (dataclasses.replace(found, test=found.validation), found)
     )
     return Divided(sets.first(found.train.images, most), held, test)
+
+
+def _has_validation(path, task):
+    """Whether a folder or a table has validation images of its own."""
+    if task == "multilabel":
+        rows = data.read_table(path, task, training=False).rows
+        return any(row.part == "validation" for row in rows)
+    return "validation" in data.find_files(path)
 
 
 def tasks(
@@ -118,14 +134,19 @@ def tasks(
 
 def _check_count(found, coverage):
     """Raises a `ValueError` for too few validation images."""
-    count = len(found.validation.labels)
-    needed = max(10, math.ceil(1 / (1 - coverage) - 1e-9))
-    if not found.test.several and count - count // 2 < needed or count < 20:
+    count, fewest = len(found.validation.labels), Calibration.fewest
+    of_one = not found.test.several
+    needed = math.ceil(1 / (1 - coverage) - 1e-9) if of_one else 0
+    if count >= fewest and count - count // 2 >= needed:
+        return
+    text = f"`trust`: {found.test.name} has {count} validation images. "
+    if needed > fewest / 2:
         raise ValueError(
-            f"`trust`: {found.test.name} has {count} validation images. A coverage of "
-            f"{coverage:g} needs {2 * needed}, half of them for the temperature and "
-            "half for the sets. Give more images, or a smaller --coverage."
+            f"{text}A coverage of {coverage:g} needs {2 * needed}, half of them for "
+            "the temperature and half for the sets. Give more images, or a smaller "
+            "--coverage."
         )
+    raise ValueError(f"{text}A calibration needs {fewest}. Give more images.")
 
 
 def _task(model, found, unlike, config):

@@ -1,5 +1,6 @@
 """Table, picture and section of a card about `evaluate.py --trust`."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -165,11 +166,15 @@ def store(result: Result, given: str, config) -> str:
             f"{result.model}: no calibration stored, as it is not a folder of "
             "save_pretrained."
         )
+    before = json.loads((folder / "config.json").read_text("utf-8"))
+    before = before.get("kerasvit", {}).get("calibration")
+    again = "" if before in (None, result.calibration) else ", in place of that before"
     kerasvit.Calibration(**result.calibration).save(folder)
     use = "kerasvit.classify(model, image)"
     if result.calibration["thresholds"] is None:
         use = f"kerasvit.classify(model, image, coverage={result.settings['coverage']})"
-    return f"Calibration by {result.set}: {folder / 'config.json'}, for {use}."
+    path = folder / "config.json"
+    return f"Calibration by {result.set}: {path}{again}, for {use}."
 
 
 def section(result: Result, picture: str | None) -> str:

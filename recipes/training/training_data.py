@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from command import names
+from command import names, paths
 from devices.devices import Devices
 
 from kerasvit import data
 from kerasvit.preprocessing import input_problem
 
-TABLES = (".csv", ".jsonl", ".ndjson")
 FEW = 10  # training images of a class: it is learned badly with fewer
 NAMED = 5  # of the classes that have few
 
@@ -101,12 +100,12 @@ def from_path(path, task: str = "single_label", **options) -> data.LabelledImage
         ValueError: As for `from_folder` and `from_table`; or a folder is given for
             several labels.
     """
-    if Path(path).suffix.lower() in TABLES:
+    if Path(path).suffix.lower() in paths.TABLES:
         return data.from_table(path, task=task, **options)
     if task == "multilabel":
         raise ValueError(
             f"`data`: several labels per image are read from a table, {path} is a "
-            "folder. Give a .csv or .jsonl: see recipes/PHOTOS.md."
+            "folder. Give a .csv or .jsonl: see recipes/LABELS.md."
         )
     return data.from_folder(path, **options)
 

@@ -115,6 +115,24 @@ def test_some_classes_and_a_share(write):
         found.of_share(0.01)
 
 
+def test_images_of_a_test_need_no_training(write):
+    file = write("path,cat,dog,split", "pets/0.jpg,1,0,test", "pets/1.jpg,0,0,test")
+    found = data.read_table(file, "multilabel", training=False)
+    assert found.class_names == ["cat", "dog"] and len(found.rows) == 2
+    with pytest.raises(ValueError, match="no images in train"):
+        data.read_table(file, "multilabel")
+
+
+def test_a_split_is_in_all_lines_or_in_none(write):
+    lines = [
+        json.dumps({"path": f"pets/{i}.jpg", "labels": ["a"], **split})
+        for i, split in enumerate(({"split": "train"}, {}, {"split": "test"}))
+    ]
+    file = write(*lines, name="labels.jsonl")
+    with pytest.raises(ValueError, match="line 2: give a split in all lines, or in no"):
+        data.from_table(file, task="multilabel")
+
+
 def test_groups_stay_together(write):
     lines = [f"{row},p{i // 3}" for i, row in enumerate(rows(["a", "b", "a|b"]))]
     file = write("path,label,group", *lines)

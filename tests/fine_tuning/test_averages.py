@@ -107,11 +107,36 @@ def test_weights_between_two_models():
     np.testing.assert_allclose(half.model.get_weights()[0], -0.5 * GOOD)
 
 
+def damaged():
+    made = dense(0)
+    made.set_weights([np.nan * weight for weight in made.get_weights()])
+    return made
+
+
+def vit(names):
+    made = kerasvit.VisionTransformer(**TINY["VisionTransformer"] | {"num_classes": 2})
+    made.record["label_names"] = [*names]
+    return made
+
+
+def test_an_average_has_no_calibration():
+    models = [vit("ab"), vit("ab")]
+    models[0].record["calibration"] = {}
+    assert "calibration" not in kerasvit.average_weights(models).record
+    assert "calibration" in models[0].record
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: kerasvit.average_weights([]), "`models` is empty"),
+        (lambda: kerasvit.average_weights([]), "`models` must be a list"),
         (lambda: kerasvit.average_weights([dense(0), dense(0, 4)]), "Those of model 1"),
+        (
+            lambda: kerasvit.average_weights([vit("ab"), vit("ba")]),
+            "records of models 1",
+        ),
+        (lambda: kerasvit.average_weights([dense(0), damaged()]), "not finite"),
+        (lambda: kerasvit.average_weights(dense(0)), "`models` must be a list"),
         (lambda: kerasvit.average_weights(["a.keras"]), "Expected built Keras models"),
         (lambda: kerasvit.average_weights([dense(0)], greedy=True), "`data`: `greedy`"),
         (

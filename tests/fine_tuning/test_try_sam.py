@@ -92,7 +92,9 @@ def test_each_pair_has_its_own_held_out_images(monkeypatch):
     )
     assert found.trainings > 1 and found.steps == 10 and found.helps
     [(hits, others)] = seen
-    assert len(hits) == len(others) == 20 * found.trainings
+    # An image counts once, with the mean of its pairs.
+    assert 20 < len(hits) == len(others) <= 80
+    assert ((hits >= 0) & (hits <= 1)).all() and found.trainings > 2
 
 
 @on_last_backend

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pretrain
 import pytest
+from command import command_line
 from command.command_line import BadInput
 from PIL import Image
 from scoring import label_table
@@ -102,6 +103,31 @@ def test_a_training_gives_thresholds_and_a_card(tmp_path, capsys):
     assert card.count("| digit ") == 10
     assert (tmp_path / "run/curves.png").stat().st_size > 1000
     assert not (tmp_path / "run/model/confusion_test.png").exists()
+
+
+@on_last_backend
+def test_all_forms_of_a_table_pass_the_first_checks(tmp_path):
+    rows = [*csv.DictReader(composed(tmp_path / "images", 30).open())]
+    found = sorted({name for row in rows for name in row["label"].split("|") if name})
+    lines = [
+        json.dumps(
+            {"path": r["path"], "labels": [*filter(None, r["label"].split("|"))]}
+        )
+        for r in rows
+    ]
+    (tmp_path / "images/labels.jsonl").write_text("\n".join(lines))
+    columns = [["path", *found]]
+    for r in rows:
+        has = r["label"].split("|")
+        columns.append([r["path"], *(int(name in has) for name in found)])
+    with (tmp_path / "images/columns.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(columns)
+    for name in ("labels.jsonl", "columns.csv"):
+        asked = config(tmp_path / "images" / name, dry_run=True)
+        command_line.check(asked)
+        assert finetune.run([asked]) == [None]
+    with pytest.raises(ValueError, match="separated by commas"):
+        command_line.check(dataclasses.replace(asked, task="single_label"))
 
 
 @long_elsewhere

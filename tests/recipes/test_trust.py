@@ -112,6 +112,25 @@ def test_trust_of_a_model(tmp_path, monkeypatch, capsys):
 
 
 @on_last_backend
+def test_the_images_are_divided_as_in_the_training(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = noise(tmp_path / "images", 300)
+    for share in (0.2, 0.25):
+        run = tmp_path / f"run{share}"
+        save(vit(classes=2), run / "model", ["a", "b"])
+        (run / "result.json").write_text("{}")
+        (run / "config.json").write_text(json.dumps({"validation_share": share}))
+    asked = config(tmp_path / "run0.2", on=(str(folder),))
+    trust = evaluate.evaluate(asked)[-1]
+    counts = data.from_folder(folder, validation_share=0.2).counts
+    assert sum(trust.calibration["images"]) == counts["validation"] != 30
+    assert trust.images == counts["test"]
+    with pytest.raises(BadInput, match="trained with different --validation-share"):
+        both = (str(tmp_path / "run0.2"), str(tmp_path / "run0.25"))
+        evaluate.evaluate(dataclasses.replace(asked, models=both))
+
+
+@on_last_backend
 def test_trust_of_several_labels(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     table = composed(tmp_path / "images", 300)
