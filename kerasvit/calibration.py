@@ -332,6 +332,9 @@ def _is_sound(stored: Any, classes: int) -> bool:
         and stored["method"] in conformal.METHODS
         and all(_is_number(stored[name]) for name in ("penalty", "rank"))
         and isinstance(stored["model_sha256"], str)
+        and isinstance(stored["images"], list)
+        and all(map(_is_number, stored["images"]))
+        and several == bool(limits)
     )
 
 

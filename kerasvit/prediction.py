@@ -21,7 +21,6 @@ from .evaluation.arrays import share
 from .records import SEVERAL_LABELS, found_record
 
 _BATCH_SIZE = 32
-_HALF = 0.5  # threshold of labels that are not calibrated
 _NO_TRANSFORM = (
     "The model's record has no preprocessing: set model.preprocessing = "
     "kerasvit.Preprocessing(size, ...), or pass preprocessed arrays of floats."
@@ -75,9 +74,8 @@ def classify(
     Probabilities are the softmax of the logits. Of a model with several labels per
     image, whose record has "multi_label_classification" as `problem_type`, and of one
     with a single logit, they are the sigmoid of each logit, as in transformers'
-    pipelines/image_classification.py. After `kerasvit.calibrate` they are calibrated.
-    Of several labels all that reach their threshold, 0.5 if they are not calibrated,
-    are returned, perhaps none.
+    pipelines/image_classification.py. After `kerasvit.calibrate` they are calibrated,
+    and of several labels all that reach their threshold are returned, perhaps none.
 
     Args:
         model: A kerasvit classifier: (batch, H, W, 3) → (batch, classes) logits.
@@ -85,7 +83,7 @@ def classify(
             or several: a list of these, or an array (batch, height, width, channels).
             Arrays of floats must be preprocessed and have the model's size.
         top: Number of classes to return, ≥ 1; at most all classes are returned. With
-            `coverage`, or of several labels, it has no effect.
+            `coverage` or thresholds it has no effect.
         coverage: In (0, 1), for a calibrated model of one label: returns for each image
             the set of classes that has the right one at this rate.
         ood: For a calibrated model: returns for each image a tuple, with the share of
@@ -119,17 +117,16 @@ def classify(
             f"The model's output for image {i} is not finite: its weights are damaged, "
             "or float16 overflows (use float32 or mixed_bfloat16)."
         )
-    several = record.get("problem_type") == SEVERAL_LABELS
     if calibrated is None:
         shares = keras.ops.convert_to_numpy(activation(logits))
-        chosen = list(shares >= _HALF) if several else [None] * len(shares)
+        results: list = [_best(row, names, top) for row in shares]
     else:
         shares = calibrated.probabilities(logits)
         chosen = _chosen(calibrated, logits, shares, coverage)
-    results: list = [
-        _best(row, names, top if kept is None else int(kept.sum()), kept)
-        for row, kept in zip(shares, chosen, strict=True)
-    ]
+        results = [
+            _best(row, names, top if kept is None else int(kept.sum()), kept)
+            for row, kept in zip(shares, chosen, strict=True)
+        ]
     if ood and calibrated:
         unusual = map(float, calibrated.unusual(logits))
         results = list(zip(results, unusual, strict=True))

@@ -97,14 +97,6 @@ def test_a_training_of_the_body_or_another_size_is_noticed(fitted, caplog):
     fitted.record.pop("calibration")
 
 
-def test_labels_that_are_not_calibrated_reach_a_half(labelled):
-    labelled.record.pop("calibration", None)
-    x, _ = several(50, labelled)
-    logits = labelled.predict(x, verbose=0)
-    found = [len(each) for each in kerasvit.classify(labelled, x, top=1)]
-    assert found == (logits >= 0).sum(1).tolist()
-
-
 def test_sets_have_the_right_class_at_the_stated_rate(fitted):
     kerasvit.calibrate(fitted, single(400, fitted))
     x, y = single(600, fitted)

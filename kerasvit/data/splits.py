@@ -16,7 +16,7 @@ import numpy as np
 
 from .images import Images
 
-_ATTEMPTS = 20  # orders of groups with which a split is tried
+_ATTEMPTS = 100  # orders of groups with which a split is tried
 SHARES = {"validation": 0.1, "test": 0.2}  # of every class, without a given split
 
 
@@ -125,7 +125,7 @@ def _split_groups(
     raise ValueError(
         f"No split was found with which each of {', '.join(parts)} has all classes: "
         f"{parts[part]} has no image of class {names[label] if names else label}. Give "
-        "smaller groups, more images, or a column `split`."
+        "more images, smaller groups if there are any, or a column `split`."
     )
 
 

@@ -110,6 +110,12 @@ class LogitAdjustedCrossentropy(keras.losses.Loss):
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Returns the loss of each image, (batch,)."""
+        if y_pred.shape[-1] != len(self.counts):
+            raise ArgumentError(
+                f"`counts` must have one entry for each of the {y_pred.shape[-1]} "
+                f"logits. Received: {len(self.counts)}.",
+                "counts",
+            )
         shares = np.array(self.counts) / np.sum(self.counts)
         offset = ops.convert_to_tensor(self.tau * np.log(shares), y_pred.dtype)
         adjusted = y_pred + offset
@@ -157,7 +163,8 @@ def class_weights(
 
 
 def _counts(counts: Any) -> np.ndarray:
-    found = np.asarray(counts, "float64")
+    listed = isinstance(counts, (list, tuple)) or hasattr(counts, "__array__")
+    found = np.asarray(counts, "float64") if listed else np.zeros(0)
     if found.ndim != 1 or not len(found) or not (found > 0).all():
         raise ArgumentError(
             "`counts` must be the number of training images of each class, each > 0. "

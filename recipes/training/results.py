@@ -310,8 +310,9 @@ def _with_thresholds(model, logits, dataset, of: str) -> label_table.LabelTable:
         thresholds, shares = np.array(found.thresholds), found.probabilities(logits[1])
     else:
         console.print(
-            f"Thresholds: 0.5 for all classes, as {fewest} validation "
-            f"images or more would choose them. Here are {len(labels)}.",
+            f"No thresholds: they need {fewest} validation images or more, and here "
+            f"are {len(labels)}. F1 is by 0.5, and `classify` returns the five most "
+            "probable classes of each image.",
             **PLAIN,
         )
     names = dataset.class_names
