@@ -37,7 +37,8 @@ BATCH, SECONDS = 4, [0.5, 0.1, 0.2]
 
 def candidate(model):
     transform = kerasvit.Preprocessing(model.input_shape[1:3])
-    return types.SimpleNamespace(name="model", model=model, transform=transform)
+    known = {"name": "model", "model": model, "transform": transform, "passes": 1}
+    return types.SimpleNamespace(**known)
 
 
 def measured(**changes):
