@@ -312,11 +312,13 @@ def test_a_model_of_the_hub_scores_as_its_folder(hub, tmp_path, monkeypatch):
 
 @on_last_backend
 def test_models_without_one_label_per_image_are_refused(tmp_path):
-    for classes, stated in ((1, None), (3, "multi_label_classification")):
+    several, of_table = "multi_label_classification", "which are read from a table"
+    one = "one label per image"
+    for classes, stated, text in ((1, None, one), (3, several, of_table)):
         model = vit(classes=classes)
         if stated:
             model.record["problem_type"] = stated
         kerasvit.save_pretrained(model, tmp_path / f"{classes}")
         config = Config(models=(f"{tmp_path / str(classes)}",), on=("digits",))
-        with pytest.raises(command_line.BadInput, match="one label per image"):
+        with pytest.raises(command_line.BadInput, match=text):
             evaluate.evaluate(config)
