@@ -204,6 +204,10 @@ def test_another_head_is_not_calibrated(fitted, caplog):
         (lambda m: kerasvit.calibrate(m, single(40, m), recall=0.9), "several labels"),
         (lambda m: kerasvit.calibrate(m, single(40, m), method="lac"), "`method` must"),
         (
+            lambda m: kerasvit.calibrate(m, (np.zeros((40, 5, 6, 3)), np.zeros(40))),
+            "`data` must have images of the shape that the model takes",
+        ),
+        (
             lambda m: kerasvit.calibrate(keras.Sequential([keras.Input((3,))]), ()),
             "must be a classifier of kerasvit",
         ),

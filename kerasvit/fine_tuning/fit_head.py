@@ -19,7 +19,7 @@ from kerasvit.preprocessing.images import input_problem
 from kerasvit.records import SEVERAL_LABELS, found_record
 
 from .heads import inner_model, is_zero, linear_heads
-from .labelled import Batch, labelled_batches
+from .labelled import Batch, check_shape, labelled_batches
 
 MAX_IMAGES = 2_000  # images whose features are computed
 PER_CLASS = 10  # raises MAX_IMAGES for many classes
@@ -262,18 +262,10 @@ def _features(
 
 def _check_images(model: keras.Model, name: str, batch: Batch) -> None:
     """Checks shape and values of images, where the model states what it takes."""
+    check_shape(model, name, batch.x)
     if len(model.inputs) > 1 or not hasattr(batch.x, "shape"):
         return
-    images, shape = batch.x, tuple(model.inputs[0].shape[1:])
-    sides = zip(shape, images.shape[1:], strict=False)
-    if images.ndim != len(shape) + 1 or any(s not in (None, n) for s, n in sides):
-        expected = ", ".join("any" if side is None else str(side) for side in shape)
-        raise ArgumentError(
-            f"`{name}` must have images of the shape that the model takes, ({expected})"
-            f". Received: batches of shape {images.shape}. Resize them, or build the "
-            "model with another `image_size`.",
-            name,
-        )
+    images = batch.x
     if not np.issubdtype(images.dtype, np.number) and images.dtype.kind not in "bV":
         raise ArgumentError(
             f"`{name}` must have arrays of numbers. Received: {images.dtype}.", name

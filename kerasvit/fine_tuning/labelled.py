@@ -235,16 +235,41 @@ def read_again(model: keras.Model, data: Any, batch_size: int) -> Iterator[tuple
     if hasattr(data, "batches"):
         data = data.batches(model, batch_size)
     if not isinstance(data, tuple):
-        return iterated("data", data)
-    x, y, weights = arrays("data", data)
-    starts = range(0, len(y), batch_size)
-    return (
-        keras.tree.map_structure(
-            lambda part, i=i: None if part is None else part[i : i + batch_size],
-            (x, y, weights),
+        batches = iterated("data", data)
+    else:
+        x, y, weights = arrays("data", data)
+        batches = (
+            keras.tree.map_structure(
+                lambda part, i=i: None if part is None else part[i : i + batch_size],
+                (x, y, weights),
+            )
+            for i in range(0, len(y), batch_size)
         )
-        for i in starts
-    )
+    for batch in batches:
+        check_shape(model, "data", batch[0])
+        yield batch
+
+
+def check_shape(model: keras.Model, name: str, images: Any) -> None:
+    """Raises an `ArgumentError` for a batch of another shape than a model takes.
+
+    Args:
+        model: Model; one with several inputs is not checked.
+        name: Name of the argument, for errors.
+        images: Batch of images.
+    """
+    if len(model.inputs) > 1 or not hasattr(images, "shape"):
+        return
+    shape, found = tuple(model.inputs[0].shape[1:]), tuple(images.shape)
+    sides = zip(shape, found[1:], strict=False)
+    if len(found) != len(shape) + 1 or any(s not in (None, n) for s, n in sides):
+        expected = ", ".join("any" if side is None else str(side) for side in shape)
+        raise ArgumentError(
+            f"`{name}` must have images of the shape that the model takes, ({expected})"
+            f". Received: batches of shape {found}. Resize them, or build the model "
+            "with another `image_size`.",
+            name,
+        )
 
 
 def arrays(name: str, batch: Any) -> tuple:

@@ -57,6 +57,10 @@ class Trust:
     training, score them on the test images, and store it in the models' folders."""
     coverage: float = 0.9
     """Share of the images whose set of classes has the right one."""
+    precision: float | None = None
+    """Of several labels: thresholds with this precision, instead of the best F1."""
+    recall: float | None = None
+    """Of several labels: thresholds with this recall, instead of the best F1."""
     unlike: tuple[str, ...] = ()
     """Sets with images of none of the classes, which a model should tell apart."""
 
@@ -67,8 +71,17 @@ class Trust:
                 f"`coverage` must be between 0 and 1, such as 0.9. Received: "
                 f"{self.coverage:g}."
             )
-        if self.unlike and not self.trust:
-            raise ValueError("`unlike` is for --trust: give it, too.")
+        for name in ("unlike", "precision", "recall"):
+            if getattr(self, name) not in (None, ()) and not self.trust:
+                raise ValueError(f"`{name}` is for --trust: give it, too.")
+        for name in ("precision", "recall"):
+            if (given := getattr(self, name)) is not None and not 0 < given < 1:
+                raise ValueError(
+                    f"`{name}` must be between 0 and 1, such as 0.9. Received: "
+                    f"{given:g}."
+                )
+        if None not in (self.precision, self.recall):
+            raise ValueError("Give `precision` or `recall`: one follows the other.")
         if self.trust and any(vtab.has(name) or name in CORRUPTED for name in on):
             raise ValueError(
                 "`trust`: sets of VTAB and corrupted sets have no validation images. "

@@ -129,6 +129,11 @@ def tasks(
     """
     for each in found:
         _check_count(each, config.coverage)
+        if not each.test.several and (config.precision or config.recall):
+            raise ValueError(
+                "`precision`, `recall` are for models of several labels. Leave them "
+                "out."
+            )
     return [_task(model, each, unlike, config) for model in models for each in found]
 
 
@@ -162,7 +167,8 @@ def _task(model, found, unlike, config):
         ]
         others = _unlike(predict, model, found, unlike, outputs[1].logits)
         with command_line.checking_input():
-            measured = measure(model.model, *outputs, config.coverage)
+            limits = {"precision": config.precision, "recall": config.recall}
+            measured = measure(model.model, *outputs, config.coverage, **limits)
             for name, scores in others.items():
                 measured["parts"][name] = _detection(*scores)
         for part, scores in measured["parts"].items():
@@ -173,6 +179,7 @@ def _task(model, found, unlike, config):
     settings = {
         **results.settings(model, found.test),
         "coverage": config.coverage,
+        "thresholds": [config.precision, config.recall],
         "calibrated_on": hashlib.sha256(labels.astype("int64").tobytes()).hexdigest(),
         "calibrated_pixels": found.validation.digest,
         "unlike": {each.name: [len(each.labels), each.digest] for each in unlike},
@@ -193,18 +200,21 @@ def _outputs(outputs, match, several):
     return Outputs(as_logits(outputs[used]), labels)
 
 
-def measure(model, held: Outputs, test: Outputs, coverage: float) -> dict:
+def measure(
+    model, held: Outputs, test: Outputs, coverage: float, **limits: float | None
+) -> dict:
     """Returns the fields of a `Result`, with {part: {name: `Estimate`}}.
 
     Args:
         model: `keras.Model`, for the hash of its head.
         held, test: For the validation and the test images.
         coverage: Of the sets.
+        limits: `precision` and `recall` of `Calibration.fit`.
 
     Raises:
         ValueError: An output is not finite, or there are too few images.
     """
-    calibrated = Calibration.fit(model, held.logits, held.labels)
+    calibrated = Calibration.fit(model, held.logits, held.labels, **limits)
     if held.labels.ndim == 2:
         parts, arrays = _of_labels(calibrated, held, test, coverage), {}
     else:

@@ -164,6 +164,17 @@ def test_trust_of_several_labels(tmp_path, monkeypatch, capsys):
     got = values(trust, "thresholds")
     assert got["coverage"] == pytest.approx(chosen[truth].mean(), abs=0.03)
     assert got["size"] == pytest.approx(chosen.sum(1).mean(), abs=0.1)
+    strict = evaluate.evaluate(dataclasses.replace(asked, recall=0.95))[-1]
+    found = kerasvit.Calibration.of(kerasvit.from_pretrained(path))
+    first = images.validation.part(
+        kerasvit.Calibration.halves(len(images.validation))[0]
+    )
+    logits = [x for x, _ in first.batches(model, 64)]
+    logits = model.predict(np.concatenate(logits), verbose=0)
+    shares = found.probabilities(logits) >= np.array(found.thresholds)
+    truth = np.array(first.labels, bool)
+    assert (shares & truth).sum() >= 0.95 * truth.sum()
+    assert strict.calibration["thresholds"] == found.thresholds
     assert "other by energy" in trust.parts and "other by softmax" not in trust.parts
 
 
@@ -177,6 +188,10 @@ def test_too_few_images_or_none(tmp_path, monkeypatch):
         evaluate.evaluate(config(path, coverage=90))
     with pytest.raises(BadInput, match="`unlike` is for --trust"):
         evaluate.evaluate(config(path, trust=False, unlike=("digits",)))
+    with pytest.raises(BadInput, match="`recall` must be between"):
+        evaluate.evaluate(config(path, recall=90))
+    with pytest.raises(BadInput, match="for models of several labels"):
+        evaluate.evaluate(config(path, precision=0.9))
     with pytest.raises(BadInput, match="none of --on"):
         evaluate.evaluate(config(path, unlike=("digits",)))
     folder = noise(tmp_path / "few", 30)
