@@ -375,7 +375,7 @@ def test_a_small_bit_learns_composed_digits(tmp_path):
     settings = dataclasses.replace(
         pretrain.PRESETS["study_bit"],
         **{"data": str(table), "task": "multilabel", "loss": "sigmoid", "rho": 0.0},
-        **{"steps": 1500, "epochs": None, "learning_rate": 0.2, "out": "run"},
+        **{"steps": 600, "epochs": None, "learning_rate": 0.2, "out": "run"},
     )
     found = pretrain.pretrain(settings)
     images = data.from_table(table, task="multilabel")
