@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 import math
+from collections.abc import Callable
 from os import PathLike
 from typing import Any, ClassVar, Literal
 
@@ -18,7 +19,10 @@ import numpy as np
 
 from kerasvit.evaluation import conformal, several_labels, temperatures
 from kerasvit.evaluation.metrics import log_probabilities
-from kerasvit.evaluation.out_of_distribution import energy_score
+from kerasvit.evaluation.out_of_distribution import (
+    energy_score,
+    joint_energy_score,
+)
 
 from .arguments import ArgumentError, integer, one_of
 from .checkpoints import new_files, read_json
@@ -120,7 +124,7 @@ class Calibration:
             "images": [len(first), len(second)],
         }
         held, held_labels = logits[second], labels[second]
-        known["energies"] = _kept(_energy(held, labels.ndim == 2))
+        known["energies"] = _kept(_energy_of(labels.ndim == 2)(held))
         logits, labels = logits[first], labels[first]
         if labels.ndim == 1:
             scale = temperatures.fit_temperature(logits, labels, deviation=DEVIATION)
@@ -250,7 +254,7 @@ class Calibration:
         these, it is above c for a share 1 - c at most.
         """
         energies = np.asarray(self.energies or [])
-        found = _energy(logits, isinstance(self.temperature, list))
+        found = _energy_of(isinstance(self.temperature, list))(logits)
         return np.searchsorted(energies, found) / (len(energies) + 1)
 
 
@@ -382,11 +386,6 @@ def _kept(scores: np.ndarray) -> list[float]:
     return np.sort(scores[order]).tolist()
 
 
-def _energy(logits: np.ndarray, several: bool) -> np.ndarray:
-    """Returns energy scores; of several labels the sum of those of the sigmoids.
-
-    Reference: Wang et al. 2021, arXiv 2109.14162 (JointEnergy), equation 4.
-    """
-    if several:
-        return -np.logaddexp(0, np.asarray(logits, "float64")).sum(axis=1)
-    return energy_score(logits)
+def _energy_of(several: bool) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns the function from logits to energy scores."""
+    return joint_energy_score if several else energy_score

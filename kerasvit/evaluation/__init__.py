@@ -29,6 +29,7 @@ from .neighbors import neighbor_votes as neighbor_votes
 from .out_of_distribution import detection_auroc as detection_auroc
 from .out_of_distribution import detection_fpr as detection_fpr
 from .out_of_distribution import energy_score as energy_score
+from .out_of_distribution import joint_energy_score as joint_energy_score
 from .out_of_distribution import mahalanobis_score as mahalanobis_score
 from .out_of_distribution import neighbor_score as neighbor_score
 from .out_of_distribution import softmax_score as softmax_score

@@ -40,6 +40,18 @@ def energy_score(logits: Any, temperature: float = 1.0) -> np.ndarray:
     return -temperature * (largest + np.log(sums))
 
 
+def joint_energy_score(logits: Any) -> np.ndarray:
+    """Returns -Σ log(1 + exp(logit)) of several labels per image, float64 (count,).
+
+    Args:
+        logits: Array (count, classes), of sigmoids.
+
+    Reference: Wang et al. 2021, arXiv 2109.14162 (JointEnergy), equation 4.
+    """
+    logits = np.asarray(matrix("logits", logits), "float64")
+    return -np.logaddexp(0, logits).sum(axis=1)
+
+
 def neighbor_score(train_features: Any, features: Any, k: int = 50) -> np.ndarray:
     """Returns the distance to the k-th nearest training image, float64 (count,).
 

@@ -335,7 +335,9 @@ def _unlike(predict, model, found, unlike, logits):
         if not several:
             ways["softmax"] = [*map(evaluation.softmax_score, pair)]
         if several or has_energy:  # of a mean of probabilities it is 0
-            ways["energy"] = [_energy(each, several) for each in pair]
+            energy = evaluation.energy_score
+            energy = evaluation.joint_energy_score if several else energy
+            ways["energy"] = [*map(energy, pair)]
         if distances:
             pair = own, vectors(other.images)
             ways |= {way: [*map(by, pair)] for way, by in distances.items()}
@@ -352,12 +354,6 @@ def _distances(features, labels, found):
         classes = len(found.test.label_names)
         ways["Mahalanobis"] = lambda x: evaluation.mahalanobis_score(*known, x, classes)
     return ways
-
-
-def _energy(logits, several):
-    if several:  # arXiv 2109.14162, equation 4
-        return -np.logaddexp(0, logits.astype("float64")).sum(1)
-    return evaluation.energy_score(logits)
 
 
 def _detection(own, others):

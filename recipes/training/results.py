@@ -12,11 +12,11 @@ from command.options import has_effect
 from rich.table import Table
 from scoring import confusion, label_table
 from scoring.outputs import Predictor
-from training import sam_trial, stages, training_data
+from training import stages, training_data
 from training.curves import draw_curves
 from training.progress import console
 from training.quality import QUALITIES, quality_of
-from training.run_folder import write_json
+from training.run_folder import TRIAL, write_json
 from training.settings import NOT_TRAINING
 from training.validation import is_halved, sentence
 
@@ -286,7 +286,7 @@ def save(
     write_json(folder / "result.json", result)
     for stage in plan:
         shutil.rmtree(stage.folder(folder))
-    for name in ("start.npz", sam_trial.FILE):
+    for name in ("start.npz", TRIAL):
         (folder / name).unlink(missing_ok=True)
     return result
 

@@ -17,6 +17,8 @@ from training.settings import NOT_TRAINING
 
 import kerasvit
 
+TRIAL = "trial.json"  # of `--method auto`, until the training is finished
+
 
 @contextlib.contextmanager
 def claimed_folder(

@@ -11,11 +11,10 @@ import keras
 from command import command_line
 from training import dry_run, stages, training_data
 from training.progress import console, counted
-from training.run_folder import write_json
+from training.run_folder import TRIAL, write_json
 
 import kerasvit
 
-FILE = "trial.json"  # in the folder of an unfinished training
 MAX_IMAGES = 2_000  # training images that are read, all at once
 FEWEST = 40  # training images of which `kerasvit.suggest_training` tries SAM
 
@@ -55,7 +54,7 @@ def decided(
     config = stages.main_of(plan).config
     if config.method != "auto":
         return plan, None
-    file = folder / FILE
+    file = folder / TRIAL
     if not file.exists():
         explained = dry_run.explained_out_of_memory(devices, config)
         with command_line.checking_input(), explained:

@@ -46,6 +46,9 @@ def test_scores_of_logits():
     np.testing.assert_allclose(
         evaluation.energy_score(logits, 2.0), -2 * logsumexp(logits / 2, axis=1)
     )
+    np.testing.assert_allclose(
+        evaluation.joint_energy_score(logits), -np.log1p(np.exp(logits)).sum(axis=1)
+    )
     assert evaluation.softmax_score([[800.0, 0]]) == 0
     assert evaluation.energy_score([[800.0, 0]]) == -800
 

@@ -9,7 +9,7 @@ import pytest
 from command import command_line
 from command.command_line import BadInput
 from devices.devices import ONE, Devices
-from training import sam_trial
+from training import run_folder, sam_trial
 
 import kerasvit
 from kerasvit.fine_tuning import try_sam
@@ -59,7 +59,7 @@ def test_a_trial_on_the_images_decides(tmp_path, capsys):
     card = (tmp_path / "run/model/README.md").read_text()
     assert f"| method chosen | {result['trial']} |" in card
     assert "Balanced accuracy: " in card and "| class | images | precision |" in card
-    assert not (tmp_path / "run" / sam_trial.FILE).exists()
+    assert not (tmp_path / "run" / run_folder.TRIAL).exists()
     finetune.main(settings)
     assert "run is finished" in capsys.readouterr().out
 
@@ -73,7 +73,7 @@ def test_a_continued_training_keeps_the_decision(helped, monkeypatch, tmp_path):
         patch.setattr(kerasvit.Resume, "on_train_batch_begin", interrupted(3, stop))
         with pytest.raises(KeyboardInterrupt):
             finetune.finetune(config(save_minutes=0.0))
-    assert (tmp_path / "run" / sam_trial.FILE).exists()
+    assert (tmp_path / "run" / run_folder.TRIAL).exists()
     assert list((tmp_path / "run/with_SAM").glob("state_*.npz"))
     result = finetune.finetune(config(save_minutes=0.0))
     assert (result["rho"], result["training"]) == (0.04, "with SAM")
