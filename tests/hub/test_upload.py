@@ -121,6 +121,23 @@ def test_arguments_of_the_hub_with_a_path_of_adapters(logged_in):
         kerasvit.load_adapters(small(), "adapters.safetensors", token="good")
 
 
+@pytest.mark.parametrize("task", ["multiclass", "multilabel"])
+def test_a_calibration_goes_to_the_hub_and_back(task, logged_in):
+    model = small()
+    labels = np.eye(3, dtype="int64")[np.arange(30) % 3]
+    if task == "multilabel":
+        model.record["problem_type"] = "multi_label_classification"
+    else:
+        labels = labels.argmax(axis=1)
+    images = np.random.default_rng(2).normal(size=(30, 8, 8, 3)).astype("float32")
+    found = kerasvit.calibrate(model, (images, labels))
+    kerasvit.push_to_hub(model, "me/vit")
+    page = logged_in.repositories["me/vit"].files["README.md"].decode()
+    assert "Calibrated on validation images" in page
+    again = kerasvit.from_pretrained("hf://me/vit")
+    assert kerasvit.Calibration.of(again) == found
+
+
 def test_a_quantised_model_goes_to_the_hub_and_back(logged_in):
     model = small()
     model.quantize("int8")
