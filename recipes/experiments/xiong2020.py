@@ -112,6 +112,7 @@ def draw(figure, results) -> None:
         measures.draw_line(left, DEPTHS, values, name, place)
     left.set(xscale="log", yscale="log", xlabel="blocks L", ylabel="‖gradient‖")
     left.set_xticks(DEPTHS, DEPTHS)
+    left.set_xticks([], minor=True)
     left.legend(frameon=False)
     for place, (label, rows) in enumerate(results.items()):
         losses = np.array([row["loss"] for row in rows])
