@@ -144,8 +144,9 @@ def suggest_training(
             `add_lora` left the model.
         try_sam: Minutes for short trainings with SAM and without, on three quarters of
             the images, which are then read (at most 4,000; at least 40). `rho` is 0
-            unless the 95 % interval of SAM's gain in accuracy on the others lies above
-            0; `reasons` has the numbers. None: `rho` is SAM's usual radius, untried.
+            unless SAM's gain in accuracy on the others is above 0 in each of two pairs
+            of trainings or more, and its 95 % interval over the images lies above 0;
+            `reasons` has the numbers. None: `rho` is SAM's usual radius, untried.
 
     Raises:
         ArgumentError: The model is not built or only its head is trained, the number of

@@ -29,9 +29,11 @@ class Trial:
     Attributes:
         gain: Accuracy with SAM minus that without, on the same held-out images, in [-1,
             1]; NaN if there was no time for a comparison.
-        low, high: Ends of its 95 % interval.
+        low, high: Ends of its 95 % interval, over the images.
         trainings: Number of pairs of trainings.
         steps: Steps of each.
+        least: Smallest gain of a pair: the interval knows nothing about how much two
+            trainings of one kind differ.
     """
 
     gain: float
@@ -39,11 +41,12 @@ class Trial:
     high: float
     trainings: int
     steps: int
+    least: float = np.nan
 
     @property
     def helps(self) -> bool:
-        """Whether the interval lies above 0."""
-        return self.low > 0
+        """Whether the interval, and the gains of two pairs or more, lie above 0."""
+        return self.low > 0 and self.trainings > 1 and self.least > 0
 
     @property
     def sentence(self) -> str:
@@ -53,9 +56,16 @@ class Trial:
         found = (
             f"SAM gained {100 * self.gain:+.1f} points of validation accuracy, 95 % "
             f"interval {100 * self.low:+.1f} to {100 * self.high:+.1f}, in "
-            f"{self.trainings} pairs of trainings of {self.steps} steps"
+            f"{self.trainings} pair{'s' * (self.trainings > 1)} of trainings of "
+            f"{self.steps} steps"
         )
-        return f"with SAM: {found}" if self.helps else f"plain training: {found}"
+        if self.helps:
+            return f"with SAM: {found}"
+        if self.low > 0 and self.trainings == 1:
+            found += ", where two are needed: give more minutes"
+        elif self.low > 0:
+            found += f", but {100 * self.least:+.1f} points in one of them"
+        return f"plain training: {found}"
 
 
 def try_sam(
@@ -96,14 +106,16 @@ def try_sam(
     if count < FEWEST_STEPS:
         return Trial(np.nan, np.nan, np.nan, 0, 0)
     sums, made = np.zeros((3, len(y))), 0  # times held out, right without and with SAM
+    gains = []
     while not made or time.monotonic() + first + each * count < end:
         held, *hits = pairs.train(made, count, count)
         sums[:, held] += [np.ones(len(held)), *hits]
+        gains.append(float(hits[1].mean() - hits[0].mean()))
         made += 1
     # An image that several pairs held out counts once: it is no more than one sample.
     times, *right = sums[:, sums[0] > 0]
     gain, low, high = paired_difference(*(each / times for each in right))
-    return Trial(gain, low, high, made, count)
+    return Trial(gain, low, high, made, count, min(gains))
 
 
 def _seconds(work: Callable[[], Any]) -> float:

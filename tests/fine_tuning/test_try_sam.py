@@ -44,13 +44,20 @@ def test_short_trainings_decide():
 def test_sam_is_chosen_only_if_the_interval_is_above_zero(monkeypatch):
     made = model()
     data = images(80, made)
-    for low, rho in ((0.01, 0.05), (-0.01, 0.0), (0.0, 0.0)):
-        trial = try_sam.Trial(0.03, low, 0.05, 4, 20)
+    for low, pairs, least, rho, why in (
+        (0.01, 4, 0.02, 0.05, "in 4 pairs"),
+        (-0.01, 4, 0.02, 0.0, "in 4 pairs"),
+        (0.0, 4, 0.02, 0.0, "in 4 pairs"),
+        (0.01, 1, 0.03, 0.0, "in 1 pair of trainings of 20 steps, where two are"),
+        (0.01, 4, -0.02, 0.0, "but -2.0 points in one of them"),
+    ):
+        trial = try_sam.Trial(0.03, low, 0.05, pairs, 20, least)
         monkeypatch.setattr(try_sam, "try_sam", lambda *a, trial=trial, **o: trial)
         found = kerasvit.suggest_training(made, data, try_sam=1)
         assert found.rho == rho
         assert "+3.0 points of validation accuracy" in found.reasons["rho"]
         assert found.reasons["rho"].startswith("with SAM" if rho else "plain training")
+        assert why in found.reasons["rho"]
 
 
 @on_last_backend
@@ -90,7 +97,8 @@ def test_each_pair_has_its_own_held_out_images(monkeypatch):
         **{"rho": 0.1, "batch_size": 8, "steps": 10, "linear_head": False},
         minutes=0.002,
     )
-    assert found.trainings > 1 and found.steps == 10 and found.helps
+    assert found.trainings > 2 and found.steps == 10
+    assert -1 <= found.least <= found.gain + 0.5 and found.low == 0.4
     [(hits, others)] = seen
     # An image counts once, with the mean of its pairs.
     assert 20 < len(hits) == len(others) <= 80
