@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -180,7 +180,7 @@ def _last_best(scores: Sequence[float]) -> int:
 
 def _checked(given: Any) -> list[keras.Model]:
     """Returns the models inside trainers, if they have the same weights of floats."""
-    if isinstance(given, keras.Model) or not list(given):
+    if not isinstance(given, Iterable) or not list(given):
         raise ArgumentError(
             f"`models` must be a list of at least one. Received: {given!r:.200}.",
             "models",
@@ -263,15 +263,17 @@ def _batch_norms(model: keras.Model) -> list[keras.layers.BatchNormalization]:
 def _measure_statistics(model: keras.Model, data: Any, batch_size: int) -> None:
     """Sets the moving statistics to their means over the batches."""
     layers = _batch_norms(model)
-    momenta = [layer.momentum for layer in layers]
+    kept = [(layer.momentum, layer.trainable) for layer in layers]
     try:
+        for layer in layers:
+            layer.trainable = True  # frozen ones use their statistics in training, too
         for i, (x, _, _) in enumerate(read_again(model, data, batch_size)):
             for layer in layers:
                 layer.momentum = i / (i + 1)
             model(x, training=True)
     finally:
-        for layer, momentum in zip(layers, momenta, strict=True):
-            layer.momentum = momentum
+        for layer, (momentum, trainable) in zip(layers, kept, strict=True):
+            layer.momentum, layer.trainable = momentum, trainable
 
 
 def _score(model: keras.Model, data: Any, batch_size: int) -> float:

@@ -95,8 +95,8 @@ def fit_head(
             a loss of sigmoids such as Keras's `BinaryCrossentropy`. None: that of
             images of `kerasvit.data`, else "single_label".
         max_images: Number of images that are read of `data`, and of `validation`: of
-            arrays at random, of batches the first, also if they never end. None: 2,000,
-            or 10 per class if that is more.
+            arrays and of images of `kerasvit.data` at random, of batches the first,
+            also if they never end. None: 2,000, or 10 per class if that is more.
         batch_size: Number of images per call of the model, for arrays.
         seed: Seed of the quarter that chooses the penalty, and of the images, ≥ 0.
 
@@ -133,7 +133,7 @@ def _fit(
     # A Sequential has no structure of its inputs, and Keras warns of a list of one.
     inputs = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
     body = keras.Model(inputs, [head.input for head in heads])
-    data, validation = (_batches(each, model, read[2]) for each in (data, validation))
+    data, validation = (_batches(x, model, *read[1:4]) for x in (data, validation))
     train = _features(body, model, "data", labelled_batches("data", data, *read))
     if len(train.labels) < 2:
         raise ArgumentError(
@@ -224,8 +224,17 @@ def _has_several(data: Any, task: str | None) -> bool:
     return bool(known if stated is None else stated)
 
 
-def _batches(data: Any, model: keras.Model, batch_size: int) -> Any:
-    """Returns the batches of images of `kerasvit.data`, and other data as they are."""
+def _batches(
+    data: Any, model: keras.Model, limit: int, batch_size: int, seed: int
+) -> Any:
+    """Returns the batches of images of `kerasvit.data`, and other data as they are.
+
+    Images in folders are in the order of their classes: of many a sample is taken.
+    """
+    if hasattr(data, "images") and hasattr(data.images, "sample"):
+        data = data.images  # of training images, each once
+    if hasattr(data, "sample"):
+        data = data.sample(limit, seed)
     if not hasattr(data, "batches"):
         return data
     return data.batches(model, min(batch_size, len(data)))

@@ -128,8 +128,9 @@ def class_indices(name: str, y: Any, count: int, classes: int) -> np.ndarray:
             raise ArgumentError(
                 f"One-hot labels of `{name}` must be ≥ 0, have the sum 1 and one "
                 f"largest entry: one class per image. Received: {y[image]} for image "
-                f"{image} (from 0) of a batch. Of several labels per image, the "
-                "record needs `problem_type`: fit the head with task='multilabel'.",
+                f"{image} (from 0) of a batch. If images have several labels: "
+                "`fit_head` has task='multilabel', and for a trained model "
+                "model.record['problem_type'] = 'multi_label_classification' says it.",
                 name,
             )
         return best.argmax(1)

@@ -84,6 +84,8 @@ def normalized(seed):
 def test_statistics_of_batch_normalisation_are_measured():
     x, y = data(64)
     models = [normalized(0), normalized(1)]
+    for each in models:
+        each.layers[1].trainable = False  # frozen ones are measured, too
     found = kerasvit.average_weights(models, (x, y), batch_size=16)
     dense, norm, _ = found.layers
     inner = x @ dense.get_weights()[0] + dense.get_weights()[1]
@@ -91,7 +93,7 @@ def test_statistics_of_batch_normalisation_are_measured():
     mean, variance = norm.get_weights()[2:]
     np.testing.assert_allclose(mean, parts.mean(1).mean(0), rtol=1e-4)
     np.testing.assert_allclose(variance, parts.var(1).mean(0), rtol=1e-4)
-    assert norm.momentum == 0.99
+    assert norm.momentum == 0.99 and not norm.trainable
     with pytest.raises(ValueError, match="`data`: statistics of batch norms"):
         kerasvit.average_weights(models)
 
@@ -153,6 +155,7 @@ def test_an_average_has_no_calibration():
             ),
             r"whole numbers in \[0, 2\]",
         ),
+        (lambda: kerasvit.average_weights(None), "must be a list of at least one"),
     ],
 )
 def test_a_wrong_call_gets_a_sentence(call, message):

@@ -9,6 +9,7 @@ import kerasvit
 from kerasvit import data, evaluation
 from kerasvit.evaluation.linear_probe import STRENGTHS
 from tests.models.tiny import TINY
+from tests.once import on_last_backend
 
 random = np.random.default_rng(0)
 
@@ -87,6 +88,18 @@ def test_images_of_several_labels_are_known():
     assert made.record["problem_type"] == "multi_label_classification"
     with pytest.raises(ValueError, match="has images with several labels"):
         kerasvit.fit_head(made, found, task="single_label")
+
+
+@on_last_backend
+def test_each_image_of_kerasvit_data_is_read_once():
+    pixels = random.integers(256, size=(75, 20, 20, 3), dtype="uint8")
+    labels = np.arange(75) // 25  # in the order of their classes
+    given = data.TrainingImages(data.IndexedImages(pixels, labels))
+    found = kerasvit.fit_head(model(), given)  # 75 is no multiple of the batch size
+    assert found.images == 75
+    some = kerasvit.fit_head(model(), given, given.images, max_images=30)
+    assert some.images == some.validation_images == 30
+    assert some.training > 0.5  # all three classes are among the images
 
 
 @pytest.mark.parametrize(
