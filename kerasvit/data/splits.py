@@ -30,6 +30,11 @@ def with_validation(
     """
     if validation is None:
         return shares
+    if not validation > 0:
+        raise ValueError(
+            "`validation_share` must be above 0: training, scoring and calibration "
+            f"need validation images. Received: {validation:g}."
+        )
     shares = {**shares, "validation": validation}
     if sum(shares.values()) >= 1:
         test = 1 - shares.get("test", 0.0)
@@ -116,7 +121,8 @@ def _split_groups(
     sizes = np.bincount(group)
     for attempt in range(_ATTEMPTS):
         random = np.random.default_rng([seed, attempt])
-        chosen = _stratified(table, sizes, wanted, [*shares.values()], random)
+        first = sizes if 2 * attempt < _ATTEMPTS else 0 * sizes
+        chosen = _stratified(table, sizes, first, wanted, [*shares.values()], random)
         held = np.stack([table[chosen == i].sum(0) for i in range(len(parts))])
         if not (lacking := (held == 0) & (wanted > 0)).any():
             found = chosen[group]
@@ -141,19 +147,21 @@ def _wanted(counts: np.ndarray, shares: list[float]) -> np.ndarray:
 def _stratified(
     table: np.ndarray,
     sizes: np.ndarray,
+    rank: np.ndarray,
     wanted: np.ndarray,
     shares: list[float],
     random: np.random.Generator,
 ) -> np.ndarray:
     """Returns the number of each group's part, (groups,).
 
-    The class with the fewest examples that are left is first. Its groups, the largest
-    first, go to a part that has no such example, then to that which lacks most of them
-    (Sechidis et al. 2011, On the Stratification of Multi-Label Data, algorithm 1).
+    The class with the fewest examples that are left is first. Its groups go to a part
+    that has no such example, then to that which lacks most of them (Sechidis et al.
+    2011, On the Stratification of Multi-Label Data, algorithm 1).
 
     Args:
         table: Number of examples of each class in a group, (groups, classes).
         sizes: Number of examples of each group.
+        rank: Groups with a larger number are placed before others of their class.
         wanted: Result of `_wanted`.
         shares: Shares of the parts but the first.
         random: Generator of the order.
@@ -162,7 +170,7 @@ def _stratified(
     room = np.array([1 - sum(shares), *shares]) * sizes.sum()
     chosen = np.full(len(table), -1)
     order = random.permutation(len(table))
-    order = order[np.argsort(-sizes[order], kind="stable")]
+    order = order[np.argsort(-rank[order], kind="stable")]
 
     def place(unit: int, label: int | None) -> None:
         keys = [room] if label is None else [room, left[:, label], must[:, label]]

@@ -163,7 +163,10 @@ def _row(line: int, values: dict[str, Any], folder: Path, task: Task) -> Row:
         raise ValueError(f"a label is there twice: {', '.join(labels)}")
     if any(not label for label in labels):
         raise ValueError(
-            "a label is empty" if len(labels) > 1 else f"the label is empty; {_SEVERAL}"
+            f"the label is empty; {_SEVERAL}"
+            if task == "single_label"
+            else "a label is empty; an image without labels has the list [], or "
+            "nothing in its column"
         )
     if task == "single_label" and len(labels) != 1:
         raise ValueError(
@@ -254,7 +257,8 @@ def _columns(
         raise ValueError(
             f"{table}, line 1 must be a header with one column path (or file, "
             "filename, image) and one column label (or class), and perhaps one column "
-            f"split and one column group. Received: {','.join(header)}."
+            f"split and one column group, with commas between them. Received: "
+            f"{','.join(header)}."
         )
     places = {column: indices[0] for column, indices in found.items() if indices}
     if "label" in places:
@@ -280,12 +284,12 @@ def _read_lines(table: Path, task: Task) -> Iterator[tuple[int, dict[str, Any]]]
         if not text.strip():
             continue
         try:
-            yield line, _of_json(text)
+            yield line, _of_json(text, task)
         except ValueError as error:
             raise ValueError(f"{table}, line {line}: {error}.") from error
 
 
-def _of_json(text: str) -> dict[str, Any]:
+def _of_json(text: str, task: Task) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -299,7 +303,8 @@ def _of_json(text: str) -> dict[str, Any]:
             raise ValueError(f"`{column}` must be a text, not {value!r:.100}")
         values[column] = value and value.strip()
     labels = found.get("labels", found.get("label"))
-    labels = [labels] if isinstance(labels, str) else labels
+    if isinstance(labels, str) and task == "single_label":
+        labels = [labels]
     if not isinstance(labels, list) or not all(isinstance(x, str) for x in labels):
         raise ValueError(f"`labels` must be a list of texts, not {labels!r:.100}")
     return {**values, "labels": [label.strip() for label in labels]}

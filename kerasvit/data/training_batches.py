@@ -217,11 +217,12 @@ def _check(augmentation: Augmentation, batch_size: int, can_mix: bool) -> None:
 
 def _check_balanced(images: Images) -> None:
     if images.has_several_labels or not isinstance(images, IndexedImages):
+        received = "a stream", "weights, `fit(class_weight=class_weights(counts))`"
+        if images.has_several_labels:
+            received = "several labels", "a loss such as `kerasvit.AsymmetricLoss`"
         raise ArgumentError(
             "`balanced` needs images with one label each, of files or an array. "
-            f"Received: {'several labels' if images.has_several_labels else 'a stream'}"
-            ". Give a loss such as `kerasvit.AsymmetricLoss`, or weights, "
-            "`fit(class_weight=kerasvit.class_weights(counts))`.",
+            "Received: {}. Give {}.".format(*received),
             "balanced",
         )
 

@@ -56,7 +56,7 @@ def test_shards_make_the_batches_of_one(found):
 def test_several_labels_cannot_be_balanced(found, tmp_path):
     images = found.train.images
     several = data.IndexedImages(images.items, np.ones((36, 2)))
-    with pytest.raises(ValueError, match="`balanced` needs images with one label"):
+    with pytest.raises(ValueError, match="several labels. Give a loss such as"):
         data.TrainingImages(several).batches(
             kerasvit.Preprocessing(8), 6, balanced=True
         )

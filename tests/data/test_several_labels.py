@@ -8,7 +8,7 @@ import pytest
 
 import kerasvit
 from kerasvit import data
-from kerasvit.data.splits import split
+from kerasvit.data.splits import split, with_validation
 from tests.once import on_last_backend
 
 pytestmark = on_last_backend  # all of it is read before the backend
@@ -203,6 +203,8 @@ def test_wrong_tables(write, lines, options, message):
         ('{"path": 1, "labels": []}', "line 1: `path` must be a text, not 1"),
         ('{"path": "pets/0.jpg"}', "line 1: `labels` must be a list of texts"),
         ('{"path": "pets/0.jpg", "labels": [1]}', "line 1: `labels` must be a list"),
+        ('{"path": "pets/0.jpg", "labels": "a|b"}', "`labels` must be a list of texts"),
+        ('{"path": "pets/0.jpg", "labels": [""]}', r"without labels has the list \[\]"),
         ('{"labels": ["a"]}', "line 1: the path is empty"),
     ],
 )
@@ -225,6 +227,18 @@ def test_each_part_holds_every_class_with_three_examples():
         np.testing.assert_allclose(sizes, [140, 20, 40], atol=12)
         again = split(labels, seed=seed)
         assert all(np.array_equal(again[k], v) for k, v in parts.items())
+
+
+def test_groups_of_many_sizes_are_split():
+    for seed in (7, 21, 23):  # with orders by size alone none is found
+        random = np.random.default_rng(seed)
+        labels = random.integers(0, 8, 200)
+        groups = [str(i) for i in random.integers(0, 40, 200)]
+        for numbers in split(labels, groups=groups).values():
+            assert set(labels[numbers]) == set(range(8))
+    for share in (0, -1, np.nan):
+        with pytest.raises(ValueError, match="`validation_share` must be above 0"):
+            with_validation({"validation": 0.1}, share)
 
 
 def test_classes_with_one_or_two_examples_are_trained_on():

@@ -103,6 +103,7 @@ def test_class_weights():
         (lambda: kerasvit.LogitAdjustedCrossentropy([1, 0]), "each > 0. Received"),
         (lambda: kerasvit.LogitAdjustedCrossentropy([1, 1], -1), "`tau` must be"),
         (lambda: kerasvit.class_weights([3, 0]), "Leave out classes without images"),
+        (lambda: kerasvit.class_weights([3, np.inf]), "the number of training images"),
         (lambda: kerasvit.class_weights([3, 1], "equal"), "`method` must be"),
         (lambda: kerasvit.class_weights([3, 1], "effective", beta=1), "`beta` must be"),
     ],
