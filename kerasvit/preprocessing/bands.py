@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from .images import ChannelsError, check_file
+from .images import ChannelsError, check_file, read_npy
 
 # Values that stand for 1.
 _FULL = {"uint8": 255, "uint16": 65_535}
@@ -69,7 +69,7 @@ def _from_file(file: Path, channels: int) -> Any:
 def _decoded(file: Path, channels: int) -> Any:
     suffix = file.suffix.lower()
     if suffix == ".npy":
-        return np.load(file, allow_pickle=False)
+        return read_npy(file)
     if suffix in _TIFF and channels > 1:  # Pillow keeps 8 of 16 bits, if it reads them
         return _tifffile().imread(file)
     try:

@@ -1,6 +1,7 @@
 """Reads an image from a file, a PIL image or an array as RGB."""
 
 import math
+import threading
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ _OTHER_CHANNELS = (
     "Grey images of 16 bits and images of many bands need a model with as many "
     "channels: `channels=` of the data and the model (--channels of finetune.py)."
 )
+_ONE_HEADER = threading.Lock()  # of .npy
 _KINDS = "a path, a PIL image, or an array (H, W, 3) of values 0 to 255"
 
 
@@ -108,12 +110,21 @@ def check_file(path: str | PathLike) -> Path:
     return file
 
 
+def read_npy(file: Path) -> Any:
+    """Reads an array, one at a time: NumPy parses the header with `ast`.
+
+    Its parser of CPython 3.11 counts the depth of all threads together, and fails.
+    """
+    with _ONE_HEADER:
+        return np.load(file, allow_pickle=False)
+
+
 def _from_file(path: str | PathLike) -> Image.Image:
     file = check_file(path)
     # Pillow's decoders raise many types of errors for damaged files.
     try:
         if file.suffix.lower() == ".npy":
-            image = np.load(file, allow_pickle=False)
+            image = read_npy(file)
         else:
             with Image.open(file) as image:
                 image.load()
