@@ -46,10 +46,11 @@ class Calibration:
 
     Attributes:
         temperature: T of softmax(logits / T); of several labels one of each class, of
-            sigmoids.
+            sigmoid(logit / T + offset).
         model_sha256: Hash of the head, of all vectors of weights and of the image size.
         images: Number of images of the first half, for temperature and thresholds, and
             of the second, for scores and energies.
+        offset: Of several labels, that of each class.
         thresholds: Of several labels, the smallest probability at which an image has a
             class; above 1 if the class is never predicted.
         method, penalty, rank: As for `kerasvit.evaluation.fit_conformal`, of one label.
@@ -60,6 +61,7 @@ class Calibration:
     temperature: float | list[float]
     model_sha256: str
     images: list[int]
+    offset: list[float] | None = None
     thresholds: list[float] | None = None
     method: str = "raps"
     penalty: float = 0.1
@@ -132,23 +134,27 @@ class Calibration:
             given = method, made.penalty, made.rank
             scores = conformal.scores_of(held / scale, held_labels, *given)
             return dataclasses.replace(made, scores=_kept(scores))
-        scales = temperatures.fit_label_temperatures(
-            logits, labels, deviation=DEVIATION
+        scaled = temperatures.fit_label_scaling(logits, labels, deviation=DEVIATION)
+        limits = several_labels.fit_thresholds(
+            logits, labels, precision=precision, recall=recall
         )
-        options = {"precision": precision, "recall": recall}
-        limits = several_labels.fit_thresholds(logits, labels, **options) / scales
+        limits = scaled(limits)
         with np.errstate(invalid="ignore"):  # limits that are not finite: see below
             shares = np.exp(-np.logaddexp(0, -limits))
         # A class that is never predicted, and one that no image has.
         shares = np.where(np.isposinf(limits), 2.0, shares)
         shares = np.where(np.isnan(limits), 0.5, shares)
         if missing := np.flatnonzero(np.isnan(limits)).tolist():
+            names = (found_record(model) or {}).get("label_names")
+            names = names if isinstance(names, list) else range(len(limits))
             log.warning(
                 "No image of the half that gives thresholds has the classes %s: they "
                 "get 0.5. Give more validation images.",
-                ", ".join(map(str, missing[:20])),
+                ", ".join(str(names[i]) for i in missing[:20]),
             )
-        return cls(scales.tolist(), thresholds=shares.tolist(), **known)
+        known["offset"] = scaled.offset.tolist()
+        temperature = (1 / scaled.scale).tolist()
+        return cls(temperature, thresholds=shares.tolist(), **known)
 
     @classmethod
     def of(cls, model: keras.Model, needed: bool = True) -> "Calibration | None":
@@ -243,7 +249,8 @@ class Calibration:
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
         """Returns the calibrated probabilities, float64 (count, classes)."""
         scaled = np.asarray(logits, "float64") / self.temperature
-        if isinstance(self.temperature, list):
+        if self.offset is not None:
+            scaled += self.offset
             return np.exp(-np.logaddexp(0, -scaled))
         return np.exp(log_probabilities(scaled))
 
@@ -296,9 +303,10 @@ def calibrate(
     """
     model = inner_model(model)
     record = found_record(model)
-    if record is None:
+    if record is None or record["kwargs"].get("num_classes") == 0:
         raise ArgumentError(
-            f"`model` must be a classifier of kerasvit. Received: {model!r:.200}.",
+            f"`model` must be a classifier of kerasvit, with a head. Received: "
+            f"{model!r:.200}.",
             "model",
         )
     one_of("method", method, conformal.METHODS)
@@ -322,23 +330,21 @@ def _is_sound(stored: Any, classes: int) -> bool:
     fields = dataclasses.fields(Calibration)
     if not isinstance(stored, dict) or stored.keys() != {f.name for f in fields}:
         return False
-    scale, limits = stored["temperature"], stored["thresholds"]
-    several = isinstance(scale, list)
-    scales = scale if several else [scale]
-    lists = [stored[name] or [] for name in ("scores", "energies")]
-    if not all(isinstance(x, list) for x in (*lists, limits or [])):
+    several = isinstance(stored["temperature"], list)
+    scales = stored["temperature"] if several else [stored["temperature"]]
+    of_classes = [stored[name] for name in ("offset", "thresholds")]
+    of_images = [stored["energies"], *([] if several else [stored["scores"]])]
+    lists = [scales, stored["images"], *of_images, *(of_classes if several else [])]
+    if not all(isinstance(x, list) and x and all(map(_is_number, x)) for x in lists):
         return False
     return (
-        all(_is_number(x) for each in (scales, *lists, limits or []) for x in each)
-        and all(x > 0 for x in scales)
+        all(x > 0 for x in scales)
         and len(scales) == (classes if several else 1)
-        and len(limits or scales) == len(scales)
+        and all(len(x) == classes if several else x is None for x in of_classes)
         and stored["method"] in conformal.METHODS
-        and all(_is_number(stored[name]) for name in ("penalty", "rank"))
+        and all(_is_number(stored[x]) and stored[x] >= 0 for x in ("penalty", "rank"))
+        and len(stored["images"]) == 2
         and isinstance(stored["model_sha256"], str)
-        and isinstance(stored["images"], list)
-        and all(map(_is_number, stored["images"]))
-        and several == bool(limits)
     )
 
 

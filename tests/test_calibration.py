@@ -150,6 +150,34 @@ def test_several_labels_reach_their_thresholds(labelled):
         kerasvit.classify(labelled, x, coverage=0.9)
 
 
+@on_last_backend
+def test_an_offset_corrects_probabilities_of_the_asymmetric_loss(labelled):
+    """The loss (1 - p)^0 log p and p^4 log(1 - p), at its optimum for each share."""
+    random, p = np.random.default_rng(0), np.linspace(1e-4, 1 - 1e-4, 4_000)
+    true = random.beta(1, 4, size=(3_000, 4))
+    has = (random.random(true.shape) < true).astype(int)
+    losses = -np.log(p), -(p**4) * np.log(1 - p)
+    grid = np.linspace(0.001, 0.999, 500)
+    best = [p[np.argmin(x * losses[0] + (1 - x) * losses[1])] for x in grid]
+    shown = np.interp(true, grid, best)
+    logits = np.log(shown / (1 - shown))
+    found = kerasvit.Calibration.fit(labelled, logits[:1_000], has[:1_000])
+    after = found.probabilities(logits[1_000:])
+    brier = [
+        ((x - has[1_000:]) ** 2).mean() for x in (shown[1_000:], after, true[1_000:])
+    ]
+    assert brier[1] < brier[2] + 0.005 < brier[0] - 0.05
+    scaled = evaluation.fit_label_scaling(logits[:1_000], has[:1_000])
+    sums = scaled(logits[:1_000])
+    residual = 1 / (1 + np.exp(-sums)) - has[:1_000]
+    np.testing.assert_allclose(residual.mean(0), 0, atol=1e-4)  # of the offset
+    np.testing.assert_allclose((residual * logits[:1_000]).mean(0), 0, atol=1e-3)
+    rare = np.zeros((30, 2), int)
+    rare[:, 1] = 1
+    none = evaluation.fit_label_scaling(random.normal(size=(30, 2)), rare)
+    assert none.scale.tolist() == [1, 1] and none.offset.tolist() == [0, 0]
+
+
 @pytest.mark.parametrize("name", mainly_on_last(["fitted", "labelled"]))
 def test_a_folder_keeps_the_calibration(name, request, tmp_path):
     made = request.getfixturevalue(name)
@@ -187,6 +215,7 @@ def test_another_head_is_not_calibrated(fitted, caplog):
     best = kerasvit.classify(other, single(1, fitted)[0], top=4)
     assert "It is not used." in caplog.text and len(best[0]) == 4
     damaged = {"temperature": -1}, {"temperature": [1.0, "x", 1, 1]}, {"scores": 3}
+    damaged += {"energies": []}, {"rank": -1}, {"images": [1]}, {"scores": None}
     for change in (*damaged, {"method": "lac"}, {"rank": None}, {"energies": ["x"]}):
         stored = {**fitted.record["calibration"], **change}
         fitted_again = keras.models.clone_model(fitted)
@@ -210,6 +239,14 @@ def test_another_head_is_not_calibrated(fitted, caplog):
         (
             lambda m: kerasvit.calibrate(keras.Sequential([keras.Input((3,))]), ()),
             "must be a classifier of kerasvit",
+        ),
+        (
+            lambda m: kerasvit.calibrate(model(classes=0), single(40, m)),
+            "must be a classifier of kerasvit, with a head",
+        ),
+        (
+            lambda m: kerasvit.calibrate(m, several(40, m)),
+            "'problem_type'. = 'multi_label_classification' says it",
         ),
         (
             lambda m: kerasvit.classify(m, single(1, m)[0], coverage=0.99),

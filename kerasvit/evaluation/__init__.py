@@ -40,6 +40,7 @@ from .several_labels import f1_scores as f1_scores
 from .several_labels import fit_thresholds as fit_thresholds
 from .temperatures import VectorScaling as VectorScaling
 from .temperatures import brier_score as brier_score
+from .temperatures import fit_label_scaling as fit_label_scaling
 from .temperatures import fit_label_temperatures as fit_label_temperatures
 from .temperatures import fit_temperature as fit_temperature
 from .temperatures import fit_vector_scaling as fit_vector_scaling

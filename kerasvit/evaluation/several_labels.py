@@ -83,6 +83,7 @@ def fit_thresholds(
     *,
     precision: float | None = None,
     recall: float | None = None,
+    conformal: bool = False,
 ) -> np.ndarray:
     """Returns the threshold of each class: an image has it if its logit is ≥ this.
 
@@ -95,6 +96,9 @@ def fit_thresholds(
         logits: Array (count, classes) of validation images.
         labels: Whether each image has each class, (count, classes) of 0 and 1.
         precision, recall: Share in (0, 1), at most one of both.
+        conformal: Whether the recall is that of other images, on average at least. Of
+            the n images with a class it is the k-th smallest logit, k = ⌊(n + 1) (1 -
+            recall)⌋, or -∞, so that all images have the class, if n is too small.
 
     Returns:
         Logits, float64 (classes,). ∞, so that it is never predicted, for a class whose
@@ -112,12 +116,27 @@ def fit_thresholds(
     for name, value in (("precision", precision), ("recall", recall)):
         if value is not None:
             share(name, value)
+    if conformal and recall is None:
+        raise ArgumentError("`conformal` is for a `recall`. Give it.", "conformal")
     logits = np.asarray(matrix("logits", logits), "float64")
     labels = label_table("labels", labels, logits.shape)
+    if conformal and recall is not None:
+        return np.array(
+            [
+                _reached(x[has == 1], recall)
+                for x, has in zip(logits.T, labels.T, strict=True)
+            ]
+        )
     found = np.full(logits.shape[1], np.nan)
     for i in np.flatnonzero(labels.any(axis=0)):
         found[i] = _threshold(logits[:, i], labels[:, i], precision, recall)
     return found
+
+
+def _reached(logits: np.ndarray, recall: float) -> float:
+    """Returns what the logit of another image with the class reaches that often."""
+    place = int((len(logits) + 1) * (1 - recall) + 1e-9)
+    return float(np.sort(logits)[place - 1]) if place else -np.inf
 
 
 def _threshold(

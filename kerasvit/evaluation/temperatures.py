@@ -131,6 +131,54 @@ def fit_label_temperatures(
     return found
 
 
+def fit_label_scaling(
+    logits: Any, labels: Any, *, deviation: float | None = None
+) -> VectorScaling:
+    """Returns for each class the scaling with the smallest loss of its sigmoid.
+
+    The loss is the binary cross-entropy. Unlike a temperature, the offset also corrects
+    probabilities of which a half is wrong, as those of the asymmetric loss are. Factors
+    are in [0.01, 100], offsets in [-100, 100]; 1 and 0 for a class that no image has,
+    or all have.
+
+    Args:
+        logits, labels: As for `fit_label_temperatures`.
+        deviation: Standard deviation of the logarithm of a factor, and half of that of
+            an offset, of normal priors about 1 and 0; None: the maximum likelihood.
+
+    Raises:
+        ArgumentError: As for `fit_label_temperatures`.
+
+    Reference: Platt 1999, Probabilistic outputs for support vector machines.
+    """
+    from scipy import optimize
+
+    logits = np.asarray(matrix("logits", logits), "float64")
+    labels = label_table("labels", labels, logits.shape)
+    prior, classes = _prior(deviation, len(logits)), logits.shape[1]
+    found = VectorScaling(np.ones(classes), np.zeros(classes))
+    bounds = [(-np.log(_LARGEST), np.log(_LARGEST)), (-_LARGEST, _LARGEST)]
+    for i, (each, has) in enumerate(zip(logits.T, labels.T, strict=True)):
+        if has.all() or not has.any():
+            continue
+        signs = np.where(has, 1.0, -1.0)
+
+        def loss(
+            values: np.ndarray, x: np.ndarray = each, signs: np.ndarray = signs
+        ) -> tuple[float, np.ndarray]:
+            log, offset = values
+            lost = np.logaddexp(0, -signs * (np.exp(log) * x + offset))
+            slopes = signs * np.expm1(-lost)  # of the loss by the scaled logit
+            by_log = (slopes * np.exp(log) * x).mean() + 2 * prior * log
+            by_offset = slopes.mean() + prior * offset / 2
+            total = lost.mean() + prior * (log**2 + offset**2 / 4)
+            return total, np.array([by_log, by_offset])
+
+        best = optimize.minimize(loss, np.zeros(2), jac=True, bounds=bounds)
+        found.scale[i], found.offset[i] = np.exp(best.x[0]), best.x[1]
+    return found
+
+
 def brier_score(probabilities: Any, labels: Any) -> np.ndarray:
     """Returns Σ (p - y)² over the classes for each image, in [0, 2], float64 (count,).
 

@@ -83,8 +83,8 @@ def served(
     elif outputs == "probabilities":
         if calibration := candidate.calibration:
             scale = 1 / np.broadcast_to(calibration.temperature, x.shape[1:])
-            name, scale = "temperature", scale.tolist()
-            x = kerasvit.layers.Rescaling(scale, dtype="float32", name=name)(x)
+            scaling = scale.tolist(), calibration.offset or 0.0
+            x = kerasvit.layers.Rescaling(*scaling, dtype="float32", name="scale")(x)
         x = probabilities(inner, x)
     # Layers in float32 follow one of 16 bits, and give the output its name.
     x = keras.layers.Activation("linear", dtype="float32", name=outputs)(x)

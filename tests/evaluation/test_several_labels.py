@@ -106,3 +106,25 @@ def test_a_threshold_between_neighbouring_numbers():
 def test_a_wrong_call_gets_a_sentence(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_conformal_thresholds_keep_the_recall_on_new_images():
+    random = np.random.default_rng(0)
+    reached = {True: [], False: []}
+    for _ in range(200):
+        labels = (random.random((230, 2)) < [0.5, 0.2]).astype(int)
+        logits = random.normal(size=(230, 2)) + labels
+        for conformal, found in reached.items():
+            limits = evaluation.fit_thresholds(
+                logits[:60], labels[:60], recall=0.8, conformal=conformal
+            )
+            has = labels[60:] == 1
+            found.append(((logits[60:] >= limits) & has).sum(0) / has.sum(0))
+    assert (np.mean(reached[True], axis=0) >= 0.8).all()
+    assert (np.mean(reached[False], axis=0) < 0.8).all()
+    few = np.array([[1, 1, 0]] * 8 + [[0, 1, 0]])
+    logits = np.arange(27.0).reshape(9, 3)
+    limits = evaluation.fit_thresholds(logits, few, recall=0.9, conformal=True)
+    assert limits.tolist() == [-np.inf, 1.0, -np.inf]
+    with pytest.raises(ValueError, match="`conformal` is for a `recall`"):
+        evaluation.fit_thresholds(logits, few, conformal=True)
