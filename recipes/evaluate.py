@@ -63,14 +63,22 @@ def evaluate_on(devices: Devices, config: Config) -> list[results.Result]:
             plan = planning.plan(devices, config, store)
         for note in plan.notes:
             reports.say(note)
-        predict, scored = Predictor(devices, config.batch_size), []
-        for task in plan.tasks:
-            result = store.find(task)
-            if result is None:
-                result = task.result(predict)
-                store.add(result)
-            scored.append(result)
-            reports.say(reports.line(result))
+        predict = Predictor(devices, config.batch_size)
+
+        def results_of(tasks):
+            found = []
+            for task in tasks:
+                result = store.find(task)
+                if result is None:
+                    result = task.result(predict)
+                    store.add(result)
+                found.append(result)
+                reports.say(reports.line(result))
+            return found
+
+        trusted = results_of(plan.trust)
+        reports.store_trust(devices, config, plan, trusted, store.folder)
+        scored = [*results_of(plan.of_sets()), *results_of(plan.tasks), *trusted]
         return reports.report(devices, config, plan, scored, store.folder)
 
 

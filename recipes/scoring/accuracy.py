@@ -115,8 +115,8 @@ def scored(outputs: np.ndarray, match: Match) -> dict:
 def scored_labels(logits: np.ndarray, match: Match, candidate: Candidate) -> dict:
     """Returns the fields of a `Result` for images with several labels.
 
-    The classes of the set that the model does not have are left out, and so are those
-    of the model that no image has.
+    Classes that either the set or the model does not have are left out. The mAP and
+    the macro F1 also leave out those that no image has.
 
     Args:
         logits: Outputs (count, classes).
@@ -136,14 +136,19 @@ def scored_labels(logits: np.ndarray, match: Match, candidate: Candidate) -> dic
     else:
         shares = 1 / (1 + np.exp(-logits.astype("float64")))
 
+    columns = np.arange(len(thresholds))
+    if match.restricted is not None:
+        columns = match.restricted
+
     def numbers(rows):
-        return label_table.of_outputs(shares[rows], labels[rows], thresholds)
+        known = (each[rows][:, columns] for each in (shares, labels))
+        return label_table.of_outputs(*known, thresholds[columns])
 
     scores = resampled(numbers, len(labels))
     return {
         "images": len(labels),
         "unmatched": match.unmatched,
-        "parts": {"all": results.Part(logits.shape[1], scores)},
+        "parts": {"all": results.Part(len(columns), scores)},
         "right": {
             label_table.OUTPUTS: shares.astype("float32"),
             label_table.LABELS: labels.astype("uint8"),
@@ -171,6 +176,8 @@ def match_classes(
     """
     places = _places(candidate)
     names = image_set.label_names
+    if not names:
+        raise NoCommonClass(f"`{setting}`: no image of {image_set.name} has a label.")
     same = names == candidate.label_names
     if same or (not places and len(names) == candidate.classes):
         classes = np.arange(len(names))
@@ -182,12 +189,12 @@ def match_classes(
     if (classes < 0).all():
         raise NoCommonClass(
             f"`{setting}`: {candidate.name} has none of the classes of "
-            f"{image_set.name}: {_listed(names)}. Its {candidate.classes} classes: "
-            f"{_listed(candidate.label_names or ['no names'])}. Give a model of these "
-            "classes, or rename the folders."
+            f"{image_set.name}: {listed(names)}. Its {candidate.classes} classes: "
+            f"{listed(candidate.label_names or ['no names'])}. Give a model of these "
+            "classes, or rename those of the set."
         )
     labels = [found[found >= 0] for found in (classes[x] for x in image_set.labels)]
-    if not any(map(len, labels)):
+    if not any(map(len, labels)) and not image_set.several:
         raise NoCommonClass(
             f"`{setting}`: no image of {image_set.name} is of a class of "
             f"{candidate.name}."
@@ -225,6 +232,7 @@ def _normal(name):
     return name.replace("_", " ").casefold().strip()
 
 
-def _listed(names):
+def listed(names: Sequence[str]) -> str:
+    """Returns the first names for a message, and how many others there are."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more

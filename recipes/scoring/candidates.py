@@ -132,10 +132,11 @@ def trained_share(names: Sequence[str]) -> float | None:
     """
     found = set()
     for name in names:
-        folder = Path(name).expanduser()
-        if weights_of(name) != name and (folder / "config.json").is_file():
-            settings = json.loads((folder / "config.json").read_text("utf-8"))
-            found.add(settings.get("validation_share"))
+        folder = Path(name).expanduser().resolve()
+        folder = folder.parent if folder.name == "model" else folder
+        settings = folder / "config.json"
+        if (folder / "result.json").is_file() and settings.is_file():
+            found.add(json.loads(settings.read_text("utf-8")).get("validation_share"))
     if len(found) > 1:
         raise ValueError(
             "`trust`: the models were trained with different --validation-share: "

@@ -10,8 +10,10 @@ RESAMPLES = 200
 NORMAL = 1.96  # deviations of an interval of 95 %
 
 
-def resampled(statistic: Callable[..., dict[str, float]], *counts: int) -> dict:
-    """Returns {name: `Estimate`} of numbers in [0, 1], with their 95 % intervals.
+def resampled(
+    statistic: Callable[..., dict[str, float]], *counts: int, low: float = 0.0
+) -> dict:
+    """Returns {name: `Estimate`} of numbers in [low, 1], with their 95 % intervals.
 
     An interval is the number ± 1.96 standard deviations of 200 samples. It lies around
     the number: an image that is drawn twice raises a precision, and the quantiles of
@@ -21,6 +23,7 @@ def resampled(statistic: Callable[..., dict[str, float]], *counts: int) -> dict:
         statistic: Function of the indices of images, (count,), of each set, that
             returns {name: number}.
         counts: Number of images of each set.
+        low: Smallest possible number.
     """
     random = np.random.default_rng(0)
     whole = statistic(*map(np.arange, counts))
@@ -32,7 +35,7 @@ def resampled(statistic: Callable[..., dict[str, float]], *counts: int) -> dict:
     for name, value in whole.items():
         half = NORMAL * float(np.std([each[name] for each in samples], ddof=1))
         found[name] = Estimate(
-            float(value), max(0.0, value - half), min(1.0, value + half)
+            float(value), max(low, value - half), min(1.0, value + half)
         )
     return found
 

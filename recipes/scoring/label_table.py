@@ -16,6 +16,7 @@ from training.progress import counted
 from kerasvit import evaluation
 
 from .confusion import MAX_SHOWN, _cell, add_section, percent
+from .estimates import resampled
 
 START = "<!-- Written by recipes/, which replace it: labels of {} -->"
 # In `Result.right`: arrays (count, classes), and (classes,).
@@ -69,7 +70,8 @@ class LabelTable:
         shown = np.argsort(-have, kind="stable")[:MAX_SHOWN]
         rows = [
             f"| {_cell(self.names[i])} | {have[i]:,} | {percent(self.precisions[i])} |"
-            f" {self.thresholds[i]:.3f} | {percent(_ratio(right[i], named[i]))} |"
+            f" {_threshold(self.thresholds[i])} |"
+            f" {percent(_ratio(right[i], named[i]))} |"
             f" {percent(_ratio(right[i], have[i]))} |"
             for i in shown
             if have[i]
@@ -109,9 +111,32 @@ def of_outputs(probabilities, labels, thresholds=HALF) -> dict[str, float]:
     }
 
 
+def map_difference(one, other) -> evaluation.Estimate | None:
+    """Returns how much larger the mAP of the second `results.Result` is.
+
+    Its interval is of samples of the images, the same for both. None if the results are
+    not of the same images.
+    """
+    labels = one.right[LABELS]
+    if not np.array_equal(labels, other.right[LABELS]):
+        return None
+
+    def gain(rows):
+        first, second = (
+            of_outputs(each.right[OUTPUTS][rows], labels[rows]) for each in (one, other)
+        )
+        return {"gain": second["map"] - first["map"]}
+
+    return resampled(gain, len(labels), low=-1.0)["gain"]
+
+
 def add_to_card(path: Path, found: LabelTable) -> None:
     """Writes the table into a README.md, in place of that of an earlier run."""
     add_section(path, START.format(file_name(found.of)), found.section())
+
+
+def _threshold(value):
+    return f"{value:.3f}" if value <= 1 else "never"
 
 
 def _ratio(part, whole):

@@ -1,7 +1,9 @@
 """Decides what a command of evaluate.py measures: models, sets, and tasks."""
 
 import dataclasses
+import functools
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from devices.devices import Devices
@@ -29,7 +31,10 @@ class Plan:
     Attributes:
         models: `candidates.Candidate` of each model of the command.
         scored: These, and their ensemble, if it is asked for.
-        tasks: `results.Task` of each measurement.
+        trust: `results.Task` of each measurement of --trust, which come first.
+        of_sets: Returns the tasks of the models' outputs, which calibrations that are
+            stored before change, as they have thresholds.
+        tasks: The other tasks.
         corrupted: Those on corrupted images, which are among the tasks.
         cards: {name of a model: path of the card to write}.
         notes: Lines about what is left out.
@@ -37,6 +42,8 @@ class Plan:
 
     models: list[candidates.Candidate]
     scored: list[candidates.Candidate]
+    trust: list[results.Task]
+    of_sets: Callable[[], list[results.Task]]
     tasks: list[results.Task]
     corrupted: corrupted.Plan
     cards: dict[str, Path]
@@ -94,13 +101,12 @@ def plan(devices: Devices, config, store: results.Store) -> Plan:
         ]
         for opened in (found, groups)
     )
-    tasks = accuracy.tasks(scored, found, optional=bool(config.frozen))
-    notes = []
+    of_sets = functools.partial(accuracy.tasks, scored, found, bool(config.frozen))
+    of_sets()  # raises for a set of other classes
+    tasks, notes, trusted = [], [], []
     if config.frozen:
-        more, notes = _of_features(
-            devices, config, models, {x: names[x] for x in others}
-        )
-        tasks += more
+        given = {x: names[x] for x in others}
+        tasks, notes = _of_features(devices, config, models, given)
     with_head = [each for each in models if each.has_head]
     if (config.corrupt or groups) and len(with_head) < len(models):
         notes.append(_without_classes(models))
@@ -119,9 +125,10 @@ def plan(devices: Devices, config, store: results.Store) -> Plan:
             for given, each in zip(others, found, strict=True)
         ]
         unlike = [each.sample(config.images) for each in unlike]
-        tasks += trust.tasks(with_head, parts, unlike, config)
+        trusted = trust.tasks(with_head, parts, unlike, config)
     cards = card.paths(config.models, models, store) if config.card else {}
-    return Plan(models, scored, tasks, damaged, cards, notes + damaged.notes)
+    first = models, scored, trusted, of_sets
+    return Plan(*first, tasks, damaged, cards, notes + damaged.notes)
 
 
 def _names(opened):

@@ -67,6 +67,27 @@ def draw_confusion(
     return confused
 
 
+def store_trust(devices: Devices, config, plan: Plan, trusted, folder: Path) -> None:
+    """Draws trust, and stores calibrations in the models' folders, and in the models.
+
+    Args:
+        trusted: Results of --trust; of several sets the first gives the calibration.
+    """
+    for result in trusted if devices.is_first else ():
+        path = folder / file_name(result.model) / f"{file_name(result.set)} trust.png"
+        path.parent.mkdir(exist_ok=True)
+        trust_report.draw(result, path)
+        say(f"Reliability and coverage: {path}.")
+    for given, model in zip(config.models, plan.models, strict=True):
+        first = next((x for x in trusted if x.model == model.name), None)
+        if first is None:
+            continue
+        if devices.is_first:
+            say(trust_report.store(first, given, config))
+        if trust_report.is_stored(given, config):
+            model.model.record["calibration"] = first.calibration
+
+
 def report(
     devices: Devices, config, plan: Plan, found: list[results.Result], folder: Path
 ) -> list[results.Result]:
@@ -106,7 +127,6 @@ def report(
             trust_report.write(trusted, folder)
         say(f"Tables: {folder}.")
         confused = draw_confusion(plan, shown, folder)
-        _store_trust(config, plan, trusted, folder)
         for model in plan.models if plan.cards else ():
             path = plan.cards[model.name]
             own = [each for each in shown if each.model == model.name]
@@ -131,18 +151,3 @@ def _name_missing(plan, shown):
         if table and table.missing:
             missing = ", ".join(table.missing)
             say(f"No image of {each.set} has {missing}: left out of the mAP.")
-
-
-def _store_trust(config, plan, trusted, folder):
-    """Draws trust, and stores calibrations in the models' folders."""
-    for result in trusted:
-        if "hits" in result.right:  # of one label
-            name = f"{file_name(result.set)} trust.png"
-            path = folder / file_name(result.model) / name
-            path.parent.mkdir(exist_ok=True)
-            trust_report.draw(result, path)
-            say(f"Reliability and coverage: {path}.")
-    for given, model in zip(config.models, plan.models, strict=True):
-        first = next((x for x in trusted if x.model == model.name), None)
-        if first is not None:
-            say(trust_report.store(first, given, config))

@@ -171,6 +171,11 @@ class Config(Corruption, Feature, Trust, Weights):
                 "`tta`, `ensemble`: not with --frozen, --corrupt or VTAB, for which "
                 "each model sees an image once. Leave them out."
             )
+        if self.tta and self.card:
+            raise ValueError(
+                "`card`: a card states what the model itself reaches, not a mean over "
+                "views of an image. Leave --tta or --card out."
+            )
         self.check_trust(self.on)
         vtab.check(tasks)
 

@@ -12,10 +12,11 @@ from training.progress import counted
 from training.run_folder import replace_file, write_json
 
 from . import catalogue, cost
+from .label_table import OUTPUTS, map_difference
 from .results import LABEL_METRICS, METRICS, Result, difference
 from .vtab import catalogue as vtab
 
-OF_TRUST = ("coverage", "answered", "aurc", "auroc", "fpr95")
+OF_TRUST = ("coverage", "answered", "aurc", "auroc", "fpr95", "precision", "recall")
 PERCENT = ("top1", "top5", "ece", *LABEL_METRICS, *OF_TRUST)
 NAMES = {"top1": "top-1", "map": "mAP"}
 FRAME = 3  # characters around a cell of a printed table
@@ -46,7 +47,8 @@ def line(result: Result) -> str:
     if result.unmatched:
         names = ", ".join(result.unmatched[:5])
         more = len(result.unmatched) - 5
-        text += f" ({names}{f' and {more} more classes' if more > 0 else ''})"
+        names += f" and {more} more classes" if more > 0 else ""
+        text += f" ({names})" if result.left_out else f". Not of the model: {names}"
     return f"{text}."
 
 
@@ -209,6 +211,8 @@ def top1(result: Result | None, part: str, main: str = "top1") -> str:
 def top1_difference(one: Result | None, other: Result | None, part: str) -> str:
     """Returns by how much top-1 of the second is larger; "" if it is not known."""
     found = one and other and difference(one, other, part)
+    if one and other and OUTPUTS in one.right:
+        found = map_difference(one, other)
     if not found:
         return ""
     value, low, high = (100 * each for each in found)

@@ -158,6 +158,15 @@ def _task(model, found, unlike, config):
     matches = [
         accuracy.match_classes(each, model) for each in (found.validation, found.test)
     ]
+    if found.test.several and matches[0].restricted is not None:
+        names = model.label_names or [str(i) for i in range(model.classes)]
+        known = {names[i] for i in matches[0].restricted}
+        raise ValueError(
+            f"`trust`: {found.test.name} says nothing about the classes "
+            f"{accuracy.listed([x for x in names if x not in known])} of {model.name}. "
+            "A calibration needs images with each class. Give such a table, or score "
+            "the model without --trust."
+        )
 
     def compute(predict):
         images = found.validation.images, found.test.images
@@ -216,7 +225,7 @@ def measure(
     """
     calibrated = Calibration.fit(model, held.logits, held.labels, **limits)
     if held.labels.ndim == 2:
-        parts, arrays = _of_labels(calibrated, held, test, coverage), {}
+        parts, arrays = _of_labels(calibrated, held, test, coverage)
     else:
         parts, arrays = _of_one_label(calibrated, model, held, test, coverage)
     return {
@@ -284,16 +293,23 @@ def _of_labels(calibrated, held, test, coverage):
     parts = {}
     raw = 1 / (1 + np.exp(-test.logits.astype("float64")))
     thresholds = np.array(calibrated.thresholds)
+    probabilities = calibrated.probabilities(test.logits)
     for name, shares, limits in (
         ("as trained", raw, label_table.HALF),
-        ("calibrated", calibrated.probabilities(test.logits), thresholds),
+        ("calibrated", probabilities, thresholds),
     ):
         right = np.where(test.labels == 1, shares, 1 - shares)
         losses = -np.log(np.maximum(right, np.finfo("float64").tiny)).mean(1)
 
         def scores(rows, shares=shares, limits=limits):
-            found = label_table.of_outputs(shares[rows], test.labels[rows], limits)
-            return {key: found[key] for key in results.LABEL_METRICS[1:]}
+            truth, chosen = test.labels[rows], shares[rows] >= limits
+            found = label_table.of_outputs(shares[rows], truth, limits)
+            right = (truth * chosen).sum()
+            return {
+                **{key: found[key] for key in results.LABEL_METRICS[1:]},
+                "precision": right / max(1, chosen.sum()),
+                "recall": right / max(1, truth.sum()),
+            }
 
         parts[name] = {
             "loss": of_mean(losses),
@@ -302,15 +318,25 @@ def _of_labels(calibrated, held, test, coverage):
         }
     # The second half, as of conformal sets, gives thresholds that most labels reach.
     second = held.part(Calibration.halves(len(held.labels))[1])
-    known = second.logits, second.labels
-    chosen = test.logits >= evaluation.fit_thresholds(*known, recall=coverage)
-    found, labels = int((chosen * test.labels).sum()), int(test.labels.sum())
-    ends = evaluation.binomial_interval(found, max(1, labels))
+
+    def reached(stated):
+        known = second.logits, second.labels
+        options = {"recall": stated, "conformal": True}
+        chosen = test.logits >= evaluation.fit_thresholds(*known, **options)
+        return int((chosen * test.labels).sum()), chosen.sum(1)
+
+    (found, sizes), labels = reached(coverage), max(1, int(test.labels.sum()))
+    ends = evaluation.binomial_interval(found, labels)
     parts[RECALL] = {
-        "coverage": Estimate(found / max(1, labels), *ends),
-        "size": of_mean(chosen.sum(1)),
+        "recall": Estimate(found / labels, *ends),
+        "size": of_mean(sizes),
     }
-    return parts
+    arrays = {
+        "hits": test.labels,
+        "confidences": np.stack([raw, probabilities]).astype("float32"),
+        "coverages": np.array([(x, reached(x)[0] / labels) for x in STATED]),
+    }
+    return parts, arrays
 
 
 def _unlike(predict, model, found, unlike, logits):

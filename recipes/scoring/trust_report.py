@@ -28,6 +28,8 @@ NAMES = {  # of numbers
     "f1_micro": "F1, micro, in %",
     "f1_macro": "F1, macro, in %",
     "f1_samples": "F1, samples, in %",
+    "precision": "precision in %",
+    "recall": "recall in %",
     "coverage": "coverage in %",
     "size": "classes per set",
     "aurc": "AURC in %",
@@ -110,24 +112,33 @@ def draw(result: Result, path: Path) -> None:
     from matplotlib import pyplot
     from matplotlib.ticker import PercentFormatter
 
-    figure, axes = pyplot.subplots(1, 3, figsize=(12, 4), layout="constrained")
-    reliability, covered, answers = axes
-    hits = result.right["hits"]
-    confidences = result.right["confidences"]
+    hits, confidences = result.right["hits"], result.right["confidences"]
+    several = hits.ndim == 2
+    count = 2 if several else 3
+    figure, axes = pyplot.subplots(
+        1, count, figsize=(4 * count, 4), layout="constrained"
+    )
+    reliability, covered = axes[:2]
     temperature = result.calibration["temperature"]
-    names = "as trained", f"temperature {temperature:.2f}"
-    for values, name in zip(confidences, names, strict=True):
-        reliability.plot(*_reliability(values, hits), "o-", markersize=4, label=name)
-    reliability.set(xlabel="probability of the predicted class", ylabel="correct")
+    after = "calibrated" if several else f"temperature {temperature:.2f}"
+    for values, name in zip(confidences, ("as trained", after), strict=True):
+        points = _reliability(values.ravel(), hits.ravel())
+        reliability.plot(*points, "o-", markersize=4, label=name)
+    of = "a label" if several else "the predicted class"
+    reliability.set(xlabel=f"probability of {of}", ylabel="correct")
     if len(curve := result.right["coverages"]):
-        covered.plot(*curve.T, "o-", markersize=4, label="of sets (RAPS)")
+        label = "of thresholds" if several else "of sets (RAPS)"
+        covered.plot(*curve.T, "o-", markersize=4, label=label)
         covered.set_xlim(min(0.5, curve.min()), 1)
         covered.set_ylim(min(0.5, curve.min()), 1.01)
     covered.set(xlabel="stated coverage", ylabel="sets with the right class")
-    found = kerasvit.evaluation.risk_coverage(confidences[1], hits)
-    answers.plot(found.coverage, found.risk)
-    answers.set(xlabel="share of the images that is answered", ylabel="errors")
-    answers.set_ylim(bottom=0)
+    if several:
+        covered.set(xlabel="stated recall", ylabel="recall")
+    else:
+        found = kerasvit.evaluation.risk_coverage(confidences[1], hits)
+        axes[2].plot(found.coverage, found.risk)
+        axes[2].set(xlabel="share of the images that is answered", ylabel="errors")
+        axes[2].set_ylim(bottom=0)
     for axis in axes[:2]:
         axis.axline((1, 1), slope=1, color="black", linewidth=0.8, linestyle=":")
         axis.legend(frameon=False, loc="lower right")
@@ -150,6 +161,14 @@ def _reliability(confidences, hits):
     return [each[used] / counts[used] for each in sums]
 
 
+def is_stored(given: str, config) -> bool:
+    """Whether a calibration is stored in the folder of a model, as for `store`."""
+    path = Path(weights_of(given)).expanduser() / "config.json"
+    if config.image_size or config.tta or not path.is_file():
+        return False
+    return "kerasvit" in json.loads(path.read_text("utf-8"))
+
+
 def store(result: Result, given: str, config) -> str:
     """Stores a calibration in the folder of a model, and returns a line about it.
 
@@ -159,15 +178,13 @@ def store(result: Result, given: str, config) -> str:
         config: Settings; with another size or views of images nothing is stored.
     """
     folder = Path(weights_of(given)).expanduser()
-    if config.image_size or config.tta:
-        return f"{result.model}: no calibration stored, with --image-size or --tta."
-    if not (folder / "config.json").is_file():
-        return (
-            f"{result.model}: no calibration stored, as it is not a folder of "
-            "save_pretrained."
-        )
+    if not is_stored(given, config):
+        why = "as it is not a folder of save_pretrained"
+        if config.image_size or config.tta:
+            why = "with --image-size or --tta"
+        return f"{result.model}: no calibration stored, {why}."
     before = json.loads((folder / "config.json").read_text("utf-8"))
-    before = before.get("kerasvit", {}).get("calibration")
+    before = before["kerasvit"].get("calibration")
     again = "" if before in (None, result.calibration) else ", in place of that before"
     kerasvit.Calibration(**result.calibration).save(folder)
     use = "kerasvit.classify(model, image)"
@@ -177,28 +194,29 @@ def store(result: Result, given: str, config) -> str:
     return f"Calibration by {result.set}: {path}{again}, for {use}."
 
 
-def section(result: Result, picture: str | None) -> str:
-    """Returns the text for a card, with a picture beside it if it is named."""
+def section(result: Result, picture: str) -> str:
+    """Returns the text for a card, with the picture beside it."""
     found = result.calibration
     first, second = found["images"]
-    text = [f"## Trust, {result.set}"]
-    if picture:
-        text.append(f"![Trust of {result.set}]({picture})")
+    text = [f"## Trust, {result.set}", f"![Trust of {result.set}]({picture})"]
     text.append(tables.markdown(grid([result])))
     text.append(
         f"Calibrated on {first + second:,} validation images: {first:,} gave the "
         f"temperature{'s and thresholds' if found['thresholds'] else ''}, {second:,} "
         f"the scores of sets and of unlike images. Scored on {counted(result.images)} "
         "of the test. Brackets: 95 % intervals."
+        + (
+            " Sections that were written before have the thresholds of their time."
+            if found["thresholds"]
+            else ""
+        )
     )
     return "\n\n".join(text)
 
 
 def add_to_card(path: Path, result: Result) -> None:
     """Writes the section into a README.md, in place of that of an earlier run."""
-    picture = None
-    if "hits" in result.right:
-        picture = f"trust_{file_name(result.set)}.png"
-        draw(result, path.with_name(picture))
+    picture = f"trust_{file_name(result.set)}.png"
+    draw(result, path.with_name(picture))
     start = START.format(file_name(result.set))
     confusion.add_section(path, start, section(result, picture))

@@ -72,7 +72,7 @@ def facts(config, model, result: dict, recipe: str) -> dict:
             if result.get("test_is_validation")
             else f"validation, {images['test']:,} for the test"
         ),
-        **start_of(result["start"] or {}),
+        **start_of(result["start"] or {}, config.task),
         **_settings(config, model, rho),
         **({"means and deviations": found} if (found := result.get("means")) else {}),
         "steps": last * result["steps_between_validations"],
@@ -121,17 +121,19 @@ def _metrics(result: dict, dataset: str) -> dict:
     return {"accuracy": accuracy}
 
 
-def start_of(start: dict) -> dict[str, str]:
+def start_of(start: dict, task: str) -> dict[str, str]:
     """Returns the head at the start, and what the linear classifier reaches.
 
     Args:
         start: `start` of result.json; empty for fresh weights.
+        task: Of the training: of several labels per image it is the mAP.
     """
     if "linear_test" not in start:
         return {"start": start["begins"]} if start else {}
+    of = "mAP for" if task == "multilabel" else "of"
     linear = (
-        f"{start['linear']:.2%} of {start['tested']:,} validation images, "
-        f"{start['linear_test']:.2%} of {start['test_images']:,} test images"
+        f"{start['linear']:.2%} {of} {start['tested']:,} validation images, "
+        f"{start['linear_test']:.2%} {of} {start['test_images']:,} test images"
     )
     return {"start": start["begins"], "linear classifier on frozen features": linear}
 

@@ -105,7 +105,8 @@ class Labels:
         if self.loss in (("softmax", "adjusted") if several else ("asymmetric",)):
             losses = "sigmoid, focal or asymmetric" if several else "softmax or others"
             raise ValueError(
-                f"`loss`: {self.loss} does not fit the task {self.task}. Give {losses}."
+                f"`loss`: {self.loss} does not fit the task {self.task}. Give --loss "
+                f"{losses}."
             )
         if self.label_smoothing and self.loss in ("sigmoid", "adjusted"):
             raise ValueError("`label_smoothing` is for the loss softmax.")

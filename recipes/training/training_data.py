@@ -156,8 +156,10 @@ def few_images(config, dataset) -> str | None:
     shown = [f"{dataset.class_names[i]} ({number[i]:,})" for i in few[:NAMED]]
     more = f" and {len(few) - NAMED:,} more classes" if len(few) > NAMED else ""
     options = "; else give --class-weights balanced or --balanced"
-    if config.task == "multilabel" or config.class_weights or config.balanced:
-        options = ""  # refused, or given
+    given = config.class_weights or config.balanced
+    given = given or config.loss in ("adjusted", "focal")
+    if config.task == "multilabel" or given:
+        options = ""  # refused, or not to be combined
     return (
         f"Fewer than {FEW} training images: {', '.join(shown)}{more}. Add images"
         f"{options}, and read the table of classes in the card."

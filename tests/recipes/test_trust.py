@@ -120,11 +120,12 @@ def test_the_images_are_divided_as_in_the_training(tmp_path, monkeypatch):
         save(vit(classes=2), run / "model", ["a", "b"])
         (run / "result.json").write_text("{}")
         (run / "config.json").write_text(json.dumps({"validation_share": share}))
-    asked = config(tmp_path / "run0.2", on=(str(folder),))
-    trust = evaluate.evaluate(asked)[-1]
     counts = data.from_folder(folder, validation_share=0.2).counts
-    assert sum(trust.calibration["images"]) == counts["validation"] != 30
-    assert trust.images == counts["test"]
+    for name in ("run0.2", "run0.2/model"):
+        asked = config(tmp_path / name, on=(str(folder),))
+        trust = evaluate.evaluate(asked)[-1]
+        assert sum(trust.calibration["images"]) == counts["validation"] != 30
+        assert trust.images == counts["test"]
     with pytest.raises(BadInput, match="trained with different --validation-share"):
         both = (str(tmp_path / "run0.2"), str(tmp_path / "run0.25"))
         evaluate.evaluate(dataclasses.replace(asked, models=both))
@@ -157,14 +158,16 @@ def test_trust_of_several_labels(tmp_path, monkeypatch, capsys):
     )
     arrays = [x for x, _ in held.batches(model, 64)]
     logits = model.predict(np.concatenate(arrays), verbose=0)
-    limits = evaluation.fit_thresholds(logits, held.labels, recall=0.9)
+    limits = evaluation.fit_thresholds(logits, held.labels, recall=0.9, conformal=True)
     arrays = np.concatenate([x for x, _ in images.test.batches(model, 64)])
     chosen = model.predict(arrays, verbose=0) >= limits
     truth = np.array(images.test.labels, bool)
     got = values(trust, "thresholds")
-    assert got["coverage"] == pytest.approx(chosen[truth].mean(), abs=0.03)
+    assert got["recall"] == pytest.approx(chosen[truth].mean(), abs=0.03)
     assert got["size"] == pytest.approx(chosen.sum(1).mean(), abs=0.1)
-    strict = evaluate.evaluate(dataclasses.replace(asked, recall=0.95))[-1]
+    [picture] = (tmp_path / "scores").glob("*/labels.csv trust.png")
+    assert picture.stat().st_size > 5_000
+    scores, strict = evaluate.evaluate(dataclasses.replace(asked, recall=0.95))
     found = kerasvit.Calibration.of(kerasvit.from_pretrained(path))
     first = images.validation.part(
         kerasvit.Calibration.halves(len(images.validation))[0]
@@ -175,7 +178,44 @@ def test_trust_of_several_labels(tmp_path, monkeypatch, capsys):
     truth = np.array(first.labels, bool)
     assert (shares & truth).sum() >= 0.95 * truth.sum()
     assert strict.calibration["thresholds"] == found.thresholds
+    # All numbers of a command are by the thresholds that it stores.
+    np.testing.assert_array_equal(scores.right["thresholds"], found.thresholds)
+    assert values(scores, "all")["f1_micro"] == pytest.approx(
+        values(strict, "calibrated")["f1_micro"]
+    )
     assert "other by energy" in trust.parts and "other by softmax" not in trust.parts
+
+
+@on_last_backend
+def test_a_table_of_some_classes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = composed(tmp_path / "images", 240)
+    images = data.from_table(table, task="multilabel")
+    names = images.class_names
+    model = vit(classes=len(names))
+    kerasvit.fit_head(model, images.train)
+    path = save(model, tmp_path / "model", names)
+    _, *lines = table.read_text().splitlines()
+    some, columns = table.with_name("some.csv"), [*names[:2], "unicorn"]
+    rows = [",".join(["path", *columns])]
+    for i, line in enumerate(lines):
+        file, labels = line.split(",")
+        has = [*(name in labels.split("|") for name in names[:2]), i % 9 == 0]
+        rows.append(",".join([file, *(str(int(each)) for each in has)]))
+    some.write_text("\n".join(rows))
+    [found] = evaluate.evaluate(config(path, on=(str(some),), trust=False))
+    assert found.parts["all"].classes == 2 and found.unmatched == ["unicorn"]
+    shares, labels = (found.right[x][:, :2] for x in ("probabilities", "labels"))
+    expected = evaluation.f1_scores(shares >= 0.5, labels)
+    assert values(found, "all")["f1_micro"] == pytest.approx(expected["micro"])
+    with pytest.raises(BadInput, match="says nothing about the classes .* images with"):
+        evaluate.evaluate(config(path, on=(str(some),)))
+    none = table.with_name("none.csv")
+    none.write_text(
+        "path,label\n" + "\n".join(line.split(",")[0] + "," for line in lines)
+    )
+    with pytest.raises(BadInput, match="no image of none.csv has a label"):
+        evaluate.evaluate(config(path, on=(str(none),), trust=False))
 
 
 @on_last_backend
@@ -200,6 +240,8 @@ def test_too_few_images_or_none(tmp_path, monkeypatch):
         evaluate.evaluate(config(other, on=(str(folder),)))
     with pytest.raises(BadInput, match="`tta`, `ensemble`: not with"):
         evaluate.evaluate(config(path, trust=False, tta="flip", frozen=("knn",)))
+    with pytest.raises(BadInput, match="`card`: .*not a mean over views"):
+        evaluate.evaluate(config(path, trust=False, tta="flip", card=True))
     with pytest.raises(BadInput, match="two models or more"):
         evaluate.evaluate(config(path, trust=False, ensemble=True))
     assert (
