@@ -10,7 +10,7 @@ from PIL import Image
 import kerasvit
 from kerasvit import data
 from kerasvit.preprocessing import ChannelsError
-from tests.once import on_last_backend
+from tests.once import on_last_backend, rest_long
 
 pytestmark = on_last_backend  # all of it is tf.data
 
@@ -55,7 +55,7 @@ def test_batches_are_as_classify_prepares_images(images):
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("name", data.AUGMENTATIONS)
+@pytest.mark.parametrize("name", rest_long(data.AUGMENTATIONS, 6))
 def test_augmentations(name, images, caplog):
     augmentation, count = data.AUGMENTATIONS[name], images.train.images.channels
     classes = 2 if augmentation.mixing else None

@@ -100,6 +100,7 @@ def test_measured_means_are_in_the_model_and_its_card(trained, folder):
     assert result["accuracy"] > 0.7
 
 
+@long_elsewhere
 def test_evaluate_and_classify_agree(trained, folder):
     [found] = evaluate.evaluate(Scored((trained,), on=(folder,), batch_size=8))
     model = kerasvit.from_pretrained(f"{trained}/model")
@@ -111,6 +112,7 @@ def test_evaluate_and_classify_agree(trained, folder):
     assert found.right["all"].tolist() == right
 
 
+@long_elsewhere
 def test_a_saved_model_tells_its_channels(trained, folder, capsys):
     options = {"weights": f"{trained}/model", "dtype": "mixed_bfloat16"}
     finetune.finetune(config(folder, **options))
@@ -122,6 +124,7 @@ def test_a_saved_model_tells_its_channels(trained, folder, capsys):
     assert "Means and deviations" not in capsys.readouterr().out
 
 
+@long_elsewhere
 def test_weights_for_colours_are_trained_on_grey_images(tmp_path, capsys, caplog):
     kerasvit.save_pretrained(TINY(num_classes=3, image_size=32), "weights")
     folder = written(tmp_path / "grey", channels=1)
@@ -177,6 +180,7 @@ def test_images_of_other_channels_are_refused_at_once(folder, trained, tmp_path)
         inspection.inspect(Inspected((trained,), folder, bands=(3, 2, 13)))
 
 
+@long_elsewhere
 def test_the_report_draws_bands(trained, folder):
     options = {"only": ("attention", "embeddings"), "images": 8}
     found = inspection.inspect(
@@ -230,6 +234,7 @@ def test_the_transform_beside_an_export_reads_every_file(channels, values, tmp_p
         read(np.zeros((20, 20, 5), "uint8"))
 
 
+@long_elsewhere
 def test_segmentation_of_the_weights_channels(trained, tmp_path):
     images, masks = tmp_path / "set/images", tmp_path / "set/masks"
     images.mkdir(parents=True), masks.mkdir()

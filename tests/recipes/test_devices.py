@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.once import once, rest_long
+from tests.once import long_elsewhere, once, rest_long
 from tests.recipes import device_cases
 
 from .device_processes import (
@@ -98,6 +98,7 @@ def test_a_training_on_two_devices_continues_on_one(images, tmp_path):
 
 
 @pytest.mark.parametrize("case", rest_long(["local", "plain"]))
+@long_elsewhere
 def test_a_batch_in_parts_is_as_a_whole(case, images, tmp_path):
     """Without SAM; with it, each part is perturbed as a micro-batch is."""
     options = {"devices": "1", "warmup_steps": 4, "optimizer": "adamw"}

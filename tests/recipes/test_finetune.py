@@ -331,6 +331,7 @@ def test_folder_with_splits_and_images_not_square(images):
     assert model.record["label_names"] == ["cat", "dog"]
 
 
+@long_elsewhere
 def test_tensorflow_datasets_in_mixed_precision():
     with tensorflow_datasets.testing.mock_data(num_examples=8):
         finetune.finetune(config(dataset="oxford_iiit_pet", dtype="mixed_bfloat16"))

@@ -89,6 +89,7 @@ def test_adapters_are_kept_and_a_stopped_training_continues(settings, monkeypatc
 
 
 @pytest.mark.slow
+@long_elsewhere
 def test_rematerialised_copies_and_layer_decay_train_adapters():
     keras.utils.set_random_seed(0)
     model = kerasvit.VisionTransformer(

@@ -18,7 +18,7 @@ from training import few_shot
 import kerasvit
 from kerasvit import data, evaluation
 from tests.models.tiny import TINY
-from tests.once import mainly_on_last, on_last_backend
+from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 pytestmark = pytest.mark.slow
 
@@ -280,6 +280,7 @@ def test_a_feature_that_is_not_finite(tmp_path, monkeypatch):
     ("wrap", "ema"),
     mainly_on_last([(lambda model: model, True), (kerasvit.SAM, False)]),
 )
+@long_elsewhere
 def test_callbacks_score_the_weights_of_each_round(wrap, ema):
     model = vit(classes=3, depth=1)
     random = np.random.default_rng(0)

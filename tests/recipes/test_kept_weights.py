@@ -14,7 +14,6 @@ from tests.once import (
     long_elsewhere,
     mainly_on_last,
     on_last_backend,
-    rest_long_elsewhere,
 )
 
 from . import small_training
@@ -77,7 +76,8 @@ def longhand(seen, momentum):
     return average
 
 
-@pytest.mark.parametrize("parts", rest_long_elsewhere([2, 1]))
+@pytest.mark.parametrize("parts", [2, 1])
+@long_elsewhere
 def test_averages_are_validated_and_kept(monkeypatch, parts):
     seen = []
     with monkeypatch.context() as patch:
@@ -100,6 +100,7 @@ def test_averages_are_validated_and_kept(monkeypatch, parts):
     assert "| ema | 0.9 |" in Path("whole/model/README.md").read_text()
 
 
+@long_elsewhere
 def test_validation_leaves_the_weights():
     model = small_training.MODEL(num_classes=10)
     trainer = kerasvit.SAM(model, 0.0)

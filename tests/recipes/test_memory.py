@@ -15,7 +15,7 @@ from devices import devices
 from training import dry_run, optimizers
 
 import kerasvit
-from tests.once import on_last_backend
+from tests.once import long_elsewhere, on_last_backend
 from tests.recipes import small_training
 
 pytestmark = pytest.mark.slow
@@ -32,6 +32,7 @@ def config(**changes):
     return dataclasses.replace(pretrain.Config(epochs=1, out="run"), **changes)
 
 
+@long_elsewhere
 def test_a_dry_run_writes_nothing(capsys, tmp_path):
     settings = config(dry_run=True, accumulate=2, remat=True, rho=0.05)
     assert pretrain.pretrain(settings) is None

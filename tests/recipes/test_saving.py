@@ -63,6 +63,7 @@ def rows():
     return [int(line.split(",")[0]) for line in lines[1:]]
 
 
+@long_elsewhere
 def test_training_continues_at_any_step(whole):
     stopped(3, control_c, minutes=0)
     assert last_state("run") == 3

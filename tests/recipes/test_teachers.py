@@ -13,7 +13,7 @@ from scoring import any_model
 from training import run_folder, trainers
 
 import kerasvit
-from tests.once import long_elsewhere, on_last_backend
+from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ def pixels():
     return np.random.default_rng(0).uniform(0, 255, (2, 8, 8, 3)).astype("float32")
 
 
-@pytest.mark.parametrize("include", [False, True])
+@pytest.mark.parametrize("include", mainly_on_last([False, True]))
 def test_a_teacher_of_another_normalisation_gets_its_own(include, tmp_path, capsys):
     own = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}
     options = {"normalization": own} if include else {}

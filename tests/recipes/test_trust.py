@@ -51,6 +51,7 @@ def noise(folder, count=40):
     return folder
 
 
+@long_elsewhere
 def test_trust_of_a_model(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     path = digits(tmp_path / "fitted")

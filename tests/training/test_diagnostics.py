@@ -10,7 +10,7 @@ from keras import layers
 import kerasvit
 from kerasvit.training import GSAM, MSAM, SAM, LookSAM
 from kerasvit.training.ascent import BEYOND, FEWEST, Ascent, Means, advice
-from tests.once import long_elsewhere, on_last_backend
+from tests.once import long_elsewhere, on_last_backend, rest_long, rest_long_elsewhere
 from tests.tiny_vit import TinyViT, random_model
 from tests.trainers import COMPILED, EAGER, MODES, TRAINERS, batch, compiled, small
 
@@ -57,7 +57,9 @@ def logged(trainer, *data, **options):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", ["sam", "asam", "gsam", "looksam", "every"])
+@pytest.mark.parametrize(
+    "name", rest_long_elsewhere(["sam", "looksam", "asam", "gsam", "every"], 2)
+)
 def test_of_one_step(name, mode):
     x, y = batch()
     model = linear()
@@ -302,7 +304,7 @@ def test_signs_of_a_large_radius():
 
 
 @pytest.mark.only_on("tensorflow", reason="its debugger")
-@pytest.mark.parametrize("name", [*TRAINERS, "adaptive", "remat"])
+@pytest.mark.parametrize("name", rest_long([*TRAINERS, "adaptive", "remat"], 4))
 def test_the_search_for_nan_finds_none_in_a_healthy_step(name):
     import tensorflow as tf
 

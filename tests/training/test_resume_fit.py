@@ -144,7 +144,7 @@ def test_an_interrupted_training_ends_alike(name, tmp_path):
     assert len(list((tmp_path / "resumed").iterdir())) == 2
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "bfloat16"])
+@pytest.mark.parametrize("policy", rest_long_elsewhere(["mixed_bfloat16", "bfloat16"]))
 def test_bfloat16(policy, tmp_path):
     keras.config.set_dtype_policy(policy)
     straight = made("plain")
@@ -301,7 +301,7 @@ def test_wrong_arguments(tmp_path):
         fit(made("plain"), tmp_path / "file")
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed"])
+@pytest.mark.parametrize("damage", rest_long_elsewhere(["cut", "changed"]))
 def test_a_damaged_state(damage, tmp_path):
     straight = made("plain")
     fit(straight, tmp_path / "straight")
@@ -368,6 +368,7 @@ def test_a_full_disk_and_weights_that_are_not_finite(tmp_path, monkeypatch):
     assert sorted(kept(tmp_path)) == names
 
 
+@long_elsewhere
 def test_sigterm(tmp_path):
     """The state is saved, and then the signal has its former effect."""
 

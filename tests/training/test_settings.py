@@ -6,6 +6,7 @@ import pytest
 
 import kerasvit
 from tests.contract import to_numpy
+from tests.once import rest_long_elsewhere
 from tests.tiny_vit import TinyViT
 
 pytestmark = pytest.mark.slow
@@ -111,7 +112,7 @@ def adapt(model):
 
 
 @pytest.mark.parametrize("change", ["add_lora", "merge_lora", "quantize"])
-@pytest.mark.parametrize("kind", ["trainer", "model", "features"])
+@pytest.mark.parametrize("kind", rest_long_elsewhere(["trainer", "model", "features"]))
 def test_models_around_compute_with_what_the_model_has_become(kind, change):
     model = TinyViT(image_size=8, num_classes=3)
     if change == "merge_lora":
