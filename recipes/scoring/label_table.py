@@ -16,7 +16,6 @@ from training.progress import counted
 from kerasvit import evaluation
 
 from .confusion import MAX_SHOWN, _cell, add_section, percent
-from .estimates import resampled
 
 START = "<!-- Written by recipes/, which replace it: labels of {} -->"
 # In `Result.right`: arrays (count, classes), and (classes,).
@@ -109,25 +108,6 @@ def of_outputs(probabilities, labels, thresholds=HALF) -> dict[str, float]:
         "map": float(np.nanmean(each)) if np.any(labels) else 0.0,
         **{f"f1_{average}": score for average, score in scores.items()},
     }
-
-
-def map_difference(one, other) -> evaluation.Estimate | None:
-    """Returns how much larger the mAP of the second `results.Result` is.
-
-    Its interval is of samples of the images, the same for both. None if the results are
-    not of the same images.
-    """
-    labels = one.right[LABELS]
-    if not np.array_equal(labels, other.right[LABELS]):
-        return None
-
-    def gain(rows):
-        first, second = (
-            of_outputs(each.right[OUTPUTS][rows], labels[rows]) for each in (one, other)
-        )
-        return {"gain": second["map"] - first["map"]}
-
-    return resampled(gain, len(labels), low=-1.0)["gain"]
 
 
 def add_to_card(path: Path, found: LabelTable) -> None:

@@ -11,8 +11,11 @@ from rich.table import Table
 from training.progress import counted
 from training.run_folder import replace_file, write_json
 
+from kerasvit.evaluation import Estimate
+
 from . import catalogue, cost
-from .label_table import OUTPUTS, map_difference
+from .estimates import resampled
+from .label_table import LABELS, OUTPUTS, of_outputs
 from .results import LABEL_METRICS, METRICS, Result, difference
 from .vtab import catalogue as vtab
 
@@ -210,13 +213,35 @@ def top1(result: Result | None, part: str, main: str = "top1") -> str:
 
 def top1_difference(one: Result | None, other: Result | None, part: str) -> str:
     """Returns by how much top-1 of the second is larger; "" if it is not known."""
-    found = one and other and difference(one, other, part)
-    if one and other and OUTPUTS in one.right:
+    if not one or not other:
+        return ""
+    if OUTPUTS in one.right:
         found = map_difference(one, other)
+    else:
+        found = difference(one, other, part)
     if not found:
         return ""
     value, low, high = (100 * each for each in found)
     return f"{value:+.2f} [{low:+.1f}, {high:+.1f}]"
+
+
+def map_difference(one: Result, other: Result) -> Estimate | None:
+    """Returns how much larger the mAP of the second is.
+
+    Its interval is of samples of the images, the same for both. None if the results are
+    not of the same images.
+    """
+    labels = one.right[LABELS]
+    if not np.array_equal(labels, other.right[LABELS]):
+        return None
+
+    def gain(rows):
+        first, second = (
+            of_outputs(each.right[OUTPUTS][rows], labels[rows]) for each in (one, other)
+        )
+        return {"gain": second["map"] - first["map"]}
+
+    return resampled(gain, len(labels), low=-1.0)["gain"]
 
 
 def _aligned(rows):

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import evaluate
 import keras
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from command.command_line import BadInput
 from PIL import Image
-from scoring import averages
+from scoring import averages, tables
 from scoring.settings import Config
 from sklearn.metrics import roc_auc_score
 
@@ -316,3 +317,22 @@ def test_ten_crops(tmp_path):
         views += [resized, resized[:, :, ::-1]]
     shares = np.mean([softmax(model.predict(v, verbose=0)) for v in views], 0)
     np.testing.assert_allclose(softmax(found), shares, atol=1e-5)
+
+
+@on_last_backend
+def test_models_of_several_labels_are_compared_by_the_map():
+    random = np.random.default_rng(0)
+    labels = (random.random((80, 3)) < 0.4).astype("uint8")
+    good, bad = labels + random.normal(size=(2, 80, 3)) * [[[0.5]], [[2.0]]]
+    one, other = (
+        SimpleNamespace(right={"probabilities": x, "labels": labels})
+        for x in (bad, good)
+    )
+    found = tables.map_difference(one, other)
+    maps = [evaluation.average_precision(x, labels).mean() for x in (good, bad)]
+    assert found.value == pytest.approx(maps[0] - maps[1])
+    assert 0 < found.low < found.value < found.high
+    assert tables.map_difference(other, one).value == pytest.approx(-found.value)
+    assert tables.top1_difference(one, other, "all").startswith("+")
+    shuffled = SimpleNamespace(right={**other.right, "labels": labels[::-1]})
+    assert tables.map_difference(one, shuffled) is None
