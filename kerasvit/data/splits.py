@@ -121,6 +121,7 @@ def _split_groups(
     sizes = np.bincount(group)
     for attempt in range(_ATTEMPTS):
         random = np.random.default_rng([seed, attempt])
+        # The largest groups first is the best order, but does not always give a split.
         first = sizes if 2 * attempt < _ATTEMPTS else 0 * sizes
         chosen = _stratified(table, sizes, first, wanted, [*shares.values()], random)
         held = np.stack([table[chosen == i].sum(0) for i in range(len(parts))])

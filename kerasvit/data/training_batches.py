@@ -217,12 +217,12 @@ def _check(augmentation: Augmentation, batch_size: int, can_mix: bool) -> None:
 
 def _check_balanced(images: Images) -> None:
     if images.has_several_labels or not isinstance(images, IndexedImages):
-        received = "a stream", "weights, `fit(class_weight=class_weights(counts))`"
+        received, instead = "a stream", "`class_weight` of `fit`"
         if images.has_several_labels:
-            received = "several labels", "a loss such as `kerasvit.AsymmetricLoss`"
+            received, instead = "several labels", "a loss such as AsymmetricLoss"
         raise ArgumentError(
             "`balanced` needs images with one label each, of files or an array. "
-            "Received: {}. Give {}.".format(*received),
+            f"Received: {received}. Give {instead}.",
             "balanced",
         )
 

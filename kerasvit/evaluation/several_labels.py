@@ -116,11 +116,11 @@ def fit_thresholds(
     for name, value in (("precision", precision), ("recall", recall)):
         if value is not None:
             share(name, value)
-    if conformal and recall is None:
-        raise ArgumentError("`conformal` is for a `recall`. Give it.", "conformal")
     logits = np.asarray(matrix("logits", logits), "float64")
     labels = label_table("labels", labels, logits.shape)
-    if conformal and recall is not None:
+    if conformal:
+        if recall is None:
+            raise ArgumentError("`conformal` is for a `recall`. Give it.", "conformal")
         return np.array(
             [
                 _reached(x[has == 1], recall)

@@ -136,8 +136,8 @@ def fit_label_scaling(
 ) -> VectorScaling:
     """Returns for each class the scaling with the smallest loss of its sigmoid.
 
-    The loss is the binary cross-entropy. Unlike a temperature, the offset also corrects
-    probabilities of which a half is wrong, as those of the asymmetric loss are. Factors
+    The loss is the binary cross-entropy. Unlike a temperature, an offset corrects
+    outputs that are too high for all images, as those of the asymmetric loss. Factors
     are in [0.01, 100], offsets in [-100, 100]; 1 and 0 for a class that no image has,
     or all have.
 

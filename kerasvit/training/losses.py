@@ -165,12 +165,8 @@ def class_weights(
 def _counts(counts: Any) -> np.ndarray:
     listed = isinstance(counts, (list, tuple)) or hasattr(counts, "__array__")
     found = np.asarray(counts, "float64") if listed else np.zeros(0)
-    if (
-        found.ndim != 1
-        or not len(found)
-        or not (found > 0).all()
-        or np.isinf(found).any()
-    ):
+    right = (found > 0) & np.isfinite(found)
+    if found.ndim != 1 or not len(found) or not right.all():
         raise ArgumentError(
             "`counts` must be the number of training images of each class, each > 0. "
             f"Received: {counts!r:.200}. Leave out classes without images.",

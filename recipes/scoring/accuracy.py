@@ -136,13 +136,12 @@ def scored_labels(logits: np.ndarray, match: Match, candidate: Candidate) -> dic
     else:
         shares = 1 / (1 + np.exp(-logits.astype("float64")))
 
-    columns = np.arange(len(thresholds))
-    if match.restricted is not None:
-        columns = match.restricted
+    known = match.restricted
+    columns = np.arange(len(thresholds)) if known is None else known
 
     def numbers(rows):
-        known = (each[rows][:, columns] for each in (shares, labels))
-        return label_table.of_outputs(*known, thresholds[columns])
+        found = (each[rows][:, columns] for each in (shares, labels))
+        return label_table.of_outputs(*found, thresholds[columns])
 
     scores = resampled(numbers, len(labels))
     return {

@@ -42,7 +42,7 @@ NAMES = {  # of numbers
 def line(result: Result) -> str:
     """Returns a line about a result."""
     found = result.calibration
-    how = "a temperature and a threshold for each class"
+    how = "a temperature, an offset and a threshold for each class"
     if not isinstance(found["temperature"], list):
         how = f"temperature {found['temperature']:.3f}"
     held = sum(found["images"])
