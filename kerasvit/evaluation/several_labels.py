@@ -18,23 +18,35 @@ def average_precision(logits: Any, labels: Any, weights: Any = None) -> np.ndarr
     Args:
         logits: Array (count, classes); probabilities give the same.
         labels: Whether each image has each class, (count, classes) of 0 and 1.
-        weights: Weights of the images, (count,), or None.
+        weights: Weights of the images, (count,), ≥ 0, or None.
 
     Raises:
-        ArgumentError: A logit is not finite, or the labels have another shape.
+        ArgumentError: A logit is not finite, or labels or weights have another shape.
 
     Reference: scikit-learn's `average_precision_score`.
     """
-    from sklearn.metrics import average_precision_score
-
     logits = matrix("logits", logits)
     labels = label_table("labels", labels, logits.shape)
-    found = np.full(logits.shape[1], np.nan)
-    for i in np.flatnonzero(labels.any(axis=0)):
-        found[i] = average_precision_score(
-            labels[:, i], logits[:, i], sample_weight=weights
+    count = len(logits)
+    weights = np.ones(count) if weights is None else np.asarray(weights, "float64")
+    if weights.shape != (count,):
+        raise ArgumentError(
+            f"`weights` must have a number for each of {count} images. Received: shape "
+            f"{weights.shape}.",
+            "weights",
         )
-    return found
+    order = np.argsort(-logits, axis=0, kind="stable")
+    sorted_logits = np.take_along_axis(logits, order, axis=0)
+    hits = np.take_along_axis(labels, order, axis=0) * weights[order]
+    # Images with equal logits reach a threshold together: the last one counts.
+    is_last = np.ones(logits.shape, bool)
+    is_last[:-1] = sorted_logits[:-1] != sorted_logits[1:]
+    rows = np.where(is_last, np.arange(count)[:, None], count)
+    last = np.minimum.accumulate(rows[::-1], axis=0)[::-1]
+    with np.errstate(invalid="ignore"):  # a class without images, and weights of 0
+        precision = hits.cumsum(axis=0) / weights[order].cumsum(axis=0)
+        precision = np.take_along_axis(precision, last, axis=0)
+        return np.where(hits > 0, hits * precision, 0.0).sum(0) / hits.sum(0)
 
 
 def f1_scores(predictions: Any, labels: Any) -> dict[str, float]:

@@ -25,6 +25,20 @@ def test_average_precision():
     np.testing.assert_allclose(found[kept], expected)
 
 
+def test_average_precision_with_weights_and_equal_logits():
+    random = np.random.default_rng(3)
+    for count in (1, 2, 7, 80):
+        logits = np.round(random.normal(size=(count, 4)), 1)
+        labels = (random.random((count, 4)) < 0.4).astype(int)
+        labels[0] = 1
+        weights = random.random(count) * (np.arange(count) % 3 != 1)
+        found = evaluation.average_precision(logits, labels, weights)
+        expected = metrics.average_precision_score(
+            labels, logits, average=None, sample_weight=weights
+        )
+        np.testing.assert_allclose(found, expected)
+
+
 def test_f1_scores():
     predictions = LOGITS > 0.5
     predictions[5] = False  # an image without labels, rightly
@@ -91,6 +105,10 @@ def test_a_threshold_between_neighbouring_numbers():
     [
         (lambda: evaluation.average_precision(LOGITS, LABELS[:, :5]), r"\(80, 6\)"),
         (lambda: evaluation.average_precision(LOGITS, LABELS * 2), "must be 0 or 1"),
+        (
+            lambda: evaluation.average_precision(LOGITS, LABELS, [1.0, 2.0]),
+            "a number for each of 80",
+        ),
         (lambda: evaluation.f1_scores(LOGITS, LABELS), "`predictions` must be 0 or 1"),
         (lambda: evaluation.f1_scores([], []), "images, classes"),
         (
