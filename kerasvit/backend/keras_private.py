@@ -8,7 +8,6 @@ layers; tests/test_house.py lists them.
 import contextlib
 import copy
 import functools
-import gc
 import math
 import types
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 from kerasvit.types import Tensor
 
 from . import threads
+from .garbage import living
 from .threads import seen_here, using
 
 get_stateless_scope = stateless_scope.get_stateless_scope
@@ -175,7 +175,7 @@ def variables_changed(model: keras.Model) -> None:
         layer._post_build()  # PyTorch collects the parameters of modules here
     changed = {*map(id, layers)}
     # Nothing in a layer names the models around it.
-    for other in (x for x in gc.get_objects() if issubclass(type(x), keras.Model)):
+    for other in living(keras.Model):
         if not changed.isdisjoint(map(id, _computed_by(other))):
             other.train_function = other.test_function = other.predict_function = None
 

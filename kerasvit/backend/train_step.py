@@ -4,7 +4,6 @@ It decides at which steps which gradients are computed for the optimizer.
 """
 
 import contextlib
-import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from keras import ops
 
 from kerasvit.types import Gradients, LossAndGradients, Tensor
 
+from .garbage import living
 from .keras_private import (
     batches_counted,
     compute_loss,
@@ -283,10 +283,10 @@ class Step(MicroBatches, KeepsValues, keras.Model):
         """
         if keras.backend.backend() == "torch":
             return
-        for each in gc.get_objects():
-            if issubclass(type(each), Step) and self in each.chain():
-                if getattr(each, "train_function", None) is not None:
-                    each.make_train_function(force=True)
+        for each in living(Step):
+            made = getattr(each, "train_function", None) is not None
+            if made and self in each.chain():
+                each.make_train_function(force=True)
 
     def chain(self) -> Iterator["Step"]:
         """Returns this trainer and those inside it."""
