@@ -38,7 +38,7 @@ def training(images, count, start=0, **options):
 @pytest.mark.parametrize("images", [INDEXED, STREAMED], ids=["indexed", "streamed"])
 @pytest.mark.parametrize(
     "augmentation",
-    rest_long(["cifar_mixed", "photo", "none", "shift", "deit", "resize_crop"], 2),
+    rest_long(["cifar_mixed", "photo", "none", "shift", "deit", "resize_crop"]),
 )
 def test_batches_depend_only_on_their_number(images, augmentation):
     options = {"augment": AUGMENTATIONS[augmentation], "classes": 10}

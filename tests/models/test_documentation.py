@@ -76,7 +76,7 @@ def test_a_variant_that_is_not_exported_is_documented():
     assert "    width: C, size of a token.\n" in own.__doc__
 
 
-@pytest.mark.slow
+@pytest.mark.long  # it compiles all that is imported
 def test_without_docstrings_the_package_works():
     program = "import kerasvit; kerasvit.ViTS16.__doc__; print(kerasvit.ViTS16)"
     command = [sys.executable, "-OO", "-c", program]

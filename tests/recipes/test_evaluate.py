@@ -15,7 +15,7 @@ from scoring.settings import Config
 
 import kerasvit
 from tests.hub.conftest import hub as hub
-from tests.once import on_last_backend
+from tests.once import long_elsewhere, on_last_backend
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +40,7 @@ def nll(result):
     return result.parts["all"].scores["nll"].value
 
 
+@long_elsewhere
 def test_models_on_photographs(images, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     images("cat", 11)
@@ -77,6 +78,7 @@ def test_models_on_photographs(images, tmp_path, monkeypatch, capsys):
     assert [x.to_json() for x in again] == [x.to_json() for x in found]
 
 
+@long_elsewhere
 def test_other_weights_or_images_are_computed_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     digits = [str(i) for i in range(10)]
@@ -147,6 +149,7 @@ def test_models_of_equal_short_names(tmp_path, monkeypatch):
     assert sorted(files) == ["a_vit", "b_vit"]
 
 
+@long_elsewhere
 def test_folders_of_equal_names(images, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for place, count in (("a", 7), ("b", 9)):

@@ -357,7 +357,7 @@ def test_weights_with_their_own_normalisation_get_pixels(photos):
     assert tuned.record["kwargs"]["normalization"]
 
 
-@long_elsewhere
+@pytest.mark.long
 def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
     monkeypatch.setattr(stages, "MIN_ROUND_STEPS", 1)
     changes = {"rho": 0.05, "dropout": 0.1, "layer_decay": 0.75}

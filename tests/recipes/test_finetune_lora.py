@@ -36,7 +36,7 @@ def settings(images, tmp_path, monkeypatch):
     return changed
 
 
-@pytest.mark.slow
+@long_elsewhere
 def test_the_base_is_frozen_and_the_model_is_saved_merged(settings, capsys):
     finetune.finetune(settings())
     # Two factors of (16, 2) and (2, 16) for query and value; the head of 2 classes.
@@ -59,7 +59,7 @@ def test_the_base_is_frozen_and_the_model_is_saved_merged(settings, capsys):
     assert "| lora | 2 |" in text and "| train_norms | False |" in text
 
 
-@long_elsewhere
+@pytest.mark.long
 def test_adapters_are_kept_and_a_stopped_training_continues(settings, monkeypatch):
     options = {"lora_layers": "mlp", "train_norms": True, "keep_adapters": True}
     finetune.finetune(settings(**options))

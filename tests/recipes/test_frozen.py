@@ -47,6 +47,7 @@ def values(part):
     return {name: each.value for name, each in part.scores.items()}
 
 
+@long_elsewhere
 def test_scores_are_those_of_features_that_predict_returns(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = vit()

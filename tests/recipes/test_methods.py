@@ -12,7 +12,7 @@ from training import stages, trainers
 
 import kerasvit
 from tests.models.tiny import TINY
-from tests.once import on_last_backend, rest_long, rest_long_elsewhere
+from tests.once import on_last_backend
 from tests.recipes.small_training import MODEL, check_same, interrupted, settings
 
 pytestmark = pytest.mark.slow
@@ -112,9 +112,8 @@ def test_model_options_are_those_of_the_builder():
         pretrain.build(config, ["a", "b"])
 
 
-@pytest.mark.parametrize(
-    "method", rest_long(rest_long_elsewhere(["looksam", "msam"], everywhere=0))
-)
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["looksam", "msam"])
 def test_an_interrupted_training_continues(method, tmp_path, monkeypatch):
     """Also their stored vectors; step 12 lies within a cycle of LookSAM."""
     monkeypatch.setitem(pretrain.SMALL, "small_vit", MODEL)

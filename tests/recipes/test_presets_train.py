@@ -64,19 +64,16 @@ def fit(stage, trainer, model, dataset):
 
 
 # These have all kinds of features; the others differ in numbers and layers.
-QUICK = {
-    "deit_distilled": (),
-    "gsam": long_elsewhere,
-    "alternet_imagenet_general": long_elsewhere,
-    "deit_384": long_elsewhere,
-}
+QUICK = "deit_distilled", "gsam", "alternet_imagenet_general", "deit_384"
 
 
 def quick_first(presets):
     """Parameters: those of QUICK, and the others with the mark `long`."""
-    return [
-        pytest.param(name, marks=QUICK.get(name, pytest.mark.long)) for name in presets
-    ]
+
+    def mark(name):
+        return long_elsewhere if name in QUICK else pytest.mark.long
+
+    return [pytest.param(name, marks=mark(name)) for name in presets]
 
 
 @pytest.mark.parametrize("name", quick_first(PRETRAIN))

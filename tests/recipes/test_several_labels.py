@@ -27,7 +27,7 @@ from training import (
 
 import kerasvit
 from kerasvit import data, evaluation
-from tests.once import long_elsewhere, mainly_on_last, on_last_backend
+from tests.once import long_elsewhere, on_last_backend
 
 pytestmark = pytest.mark.slow
 TINY = kerasvit.Variant(
@@ -163,7 +163,8 @@ def test_models_are_scored_on_a_table(tmp_path, capsys):
         evaluate.evaluate(dataclasses.replace(asked, frozen=("knn",)))
 
 
-@pytest.mark.parametrize("loss", mainly_on_last(["asymmetric", "focal", "sigmoid"]))
+@long_elsewhere
+@pytest.mark.parametrize("loss", ["asymmetric", "focal", "sigmoid"])
 def test_losses_of_several_labels(loss, tmp_path):
     table = composed(tmp_path / "images", 60)
     [result] = finetune.run([config(table, loss=loss, steps=10, rho=0.05)])
@@ -172,7 +173,7 @@ def test_losses_of_several_labels(loss, tmp_path):
     assert "calibration" not in kerasvit.from_pretrained("run/model").record
 
 
-@long_elsewhere
+@pytest.mark.long
 def test_the_head_begins_with_logistic_regressions(tmp_path, capsys):
     table = composed(tmp_path / "images", 250)
     finetune.run([config(table, steps=40)])

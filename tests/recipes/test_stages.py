@@ -131,6 +131,7 @@ def plan_of(model, rounds=4, **changes):
     return stages.of(config, images, model)
 
 
+@long_elsewhere
 def test_the_head_alone_is_trained_and_statistics_are_frozen():
     variant = kerasvit.AlterNet18CIFAR
     model = variant(num_classes=2, image_size=32)

@@ -205,10 +205,11 @@ def test_wrong_numbers_are_found_before_the_imports():
 @pytest.mark.parametrize(
     ("builder", "rho"),
     [
-        pytest.param("VisionTransformer", 0.0, marks=long_elsewhere),
         ("DistilledVisionTransformer", 0.05),
+        pytest.param("VisionTransformer", 0.0, marks=pytest.mark.long),
     ],
 )
+@long_elsewhere
 def test_a_training_with_a_teacher(builder, rho, tmp_path, monkeypatch, capsys):
     builder = getattr(kerasvit, builder)
     numbers = {**SIZES, "patch_size": 7, "image_size": 28}

@@ -18,7 +18,7 @@ from training import defaults
 import kerasvit
 from kerasvit import evaluation
 from kerasvit.evaluation import Estimate
-from tests.once import on_last_backend
+from tests.once import long_elsewhere, on_last_backend
 
 pytestmark = pytest.mark.slow
 
@@ -272,6 +272,7 @@ def test_a_mean_names_the_tasks_that_are_missing():
     assert rows[-1] == ["mean of vtab, 18 of 19 tasks, without resisc45", "50.00"]
 
 
+@long_elsewhere
 def test_a_linear_probe(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(catalogue, "check", lambda tasks: None)
