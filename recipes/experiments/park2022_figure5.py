@@ -101,9 +101,8 @@ def draw(figure, results) -> None:
         if share == labels[0]:
             axis.scatter([], [], color=measures.COLORS[place], label=model)
     for marker, share in zip(measures.MARKERS, labels, strict=False):
-        axis.scatter(
-            [], [], color="gray", marker=marker, label=f"{share} of the images"
-        )
+        label = f"{float(share):.0%} of the images"
+        axis.scatter([], [], color="gray", marker=marker, label=label)
     axis.set(xlabel="training loss", ylabel="test error, %", xscale="log")
     axis.legend(frameon=False)
     measures.tidy(axis)
