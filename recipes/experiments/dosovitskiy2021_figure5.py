@@ -112,15 +112,20 @@ COLUMNS = (
 
 def draw(figure, results) -> None:
     """Plots the accuracy over the compute of the training, for each family."""
+    from matplotlib.ticker import LogLocator
+
     axis = figure.subplots()
     for place, family in enumerate(SIZES):
         found = [rows for k, rows in results.items() if k.startswith(f"{family}, ")]
         found.sort(key=lambda rows: rows[0]["compute"])
-        compute = [rows[0]["compute"] for rows in found]
+        compute = [rows[0]["compute"] / 1e12 for rows in found]
         values = [[100 * row["accuracy"] for row in rows] for rows in found]
         measures.draw_line(axis, compute, np.transpose(values), family, place)
-    axis.set(xlabel="multiply-adds of the training", ylabel="test accuracy, %")
+    axis.set(xlabel="multiply-adds of the training, 10¹²", ylabel="test accuracy, %")
     axis.set_xscale("log")
+    axis.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.xaxis.set_minor_formatter("{x:g}")
     axis.legend(frameon=False)
 
 
