@@ -214,6 +214,8 @@ def draw_shares(
         values = [[100 * row[quantity] for row in rows] for rows in found.values()]
         draw_line(axis, shares, np.transpose(values), label, place)
         axis.set_xscale("log")
+        axis.set_xticks(shares, [f"{share:g}" for share in shares])
+        axis.minorticks_off()
 
 
 def tidy(axis) -> None:
