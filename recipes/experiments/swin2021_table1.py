@@ -59,7 +59,7 @@ def measure(subject) -> dict:
     name, pixels, parameters, adds, *_ = ROWS[subject.label]
     found, predict = _built(name, pixels)
     found["off"] = 100 * (found["parameters"] / 1e6 / parameters - 1)
-    found["adds_off"] = 100 * (found["multiply_adds"] / 1e9 / adds - 1)
+    found["mac_off"] = 100 * (found["multiply_adds"] / 1e9 / adds - 1)
     full = subject.settings.full
     if full or subject.label in TIMED:
         x = np.zeros((64 if full else BATCH, pixels, pixels, 3), "float32")
@@ -76,7 +76,8 @@ def _built(name, pixels):
         shape = (pixels, pixels, 3)
         model = getattr(keras.applications, own)(weights=None, input_shape=shape)
     else:
-        model = getattr(kerasvit, own)(image_size=pixels)
+        options = {"window_size": pixels // 32} if own.startswith("Swin") else {}
+        model = getattr(kerasvit, own)(image_size=pixels, **options)
     numbers = {"parameters": model.count_params()}
     numbers["multiply_adds"] = multiply_adds.of(model)
     return numbers, functools.partial(model.predict, verbose=0)
@@ -108,9 +109,7 @@ def _largest(key):
 
 CLAIMS = (
     Number("parameters: largest deviation, %", 0, 4, "table 1", _largest("off")),
-    Number(
-        "multiply-adds: largest deviation, %", 0, 5, "table 1", _largest("adds_off")
-    ),
+    Number("multiply-adds: largest deviation, %", 0, 5, "table 1", _largest("mac_off")),
     Claim(
         "images/s, log₁₀: DeiT-S − Swin-T",
         1,
