@@ -112,8 +112,6 @@ COLUMNS = (
 
 def draw(figure, results) -> None:
     """Plots the accuracy over the compute of the training, for each family."""
-    from matplotlib.ticker import LogLocator
-
     axis = figure.subplots()
     for place, family in enumerate(SIZES):
         found = [rows for k, rows in results.items() if k.startswith(f"{family}, ")]
@@ -123,9 +121,7 @@ def draw(figure, results) -> None:
         measures.draw_line(axis, compute, np.transpose(values), family, place)
     axis.set(xlabel="multiply-adds of the training, 10¹²", ylabel="test accuracy, %")
     axis.set_xscale("log")
-    axis.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
-    axis.xaxis.set_major_formatter("{x:g}")
-    axis.xaxis.set_minor_formatter("{x:g}")
+    measures.plain_logarithms(axis)
     axis.legend(frameon=False)
 
 

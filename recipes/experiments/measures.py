@@ -222,3 +222,14 @@ def tidy(axis) -> None:
     """Gives an axis a light grid and no frame above and on the right."""
     axis.grid(alpha=0.3, axis="y")
     axis.spines[["top", "right"]].set_visible(False)
+
+
+def plain_logarithms(axis) -> None:
+    """Labels logarithmic axes of few decades at 1, 2 and 5, without powers of ten."""
+    from matplotlib.ticker import LogLocator
+
+    for each in (axis.xaxis, axis.yaxis):
+        if each.get_scale() == "log":
+            each.set_minor_locator(LogLocator(subs=(2, 5)))
+            each.set_major_formatter("{x:g}")
+            each.set_minor_formatter("{x:g}")

@@ -133,6 +133,7 @@ def draw(figure, results) -> None:
         speed = [row["images_per_second"] for row in rows]
         axis.scatter(adds, speed, color=measures.COLORS[place], s=24, label=label)
     axis.set(xlabel="multiply-adds, 10⁹", ylabel="images/s", xscale="log", yscale="log")
+    measures.plain_logarithms(axis)
     axis.legend(frameon=False)
     measures.tidy(axis)
 
