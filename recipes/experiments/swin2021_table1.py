@@ -76,8 +76,8 @@ def _built(name, pixels):
         shape = (pixels, pixels, 3)
         model = getattr(keras.applications, own)(weights=None, input_shape=shape)
     else:
-        options = {"window_size": pixels // 32} if own.startswith("Swin") else {}
-        model = getattr(kerasvit, own)(image_size=pixels, **options)
+        windows = {"window_size": pixels // 32} if own.startswith("Swin") else {}
+        model = getattr(kerasvit, own)(image_size=pixels, **windows)
     numbers = {"parameters": model.count_params()}
     numbers["multiply_adds"] = multiply_adds.of(model)
     return numbers, functools.partial(model.predict, verbose=0)

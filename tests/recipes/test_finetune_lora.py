@@ -88,7 +88,6 @@ def test_adapters_are_kept_and_a_stopped_training_continues(settings, monkeypatc
         np.testing.assert_allclose(a, b, rtol=0, atol=0 if exact else 1e-5)
 
 
-@pytest.mark.slow
 @long_elsewhere
 def test_rematerialised_copies_and_layer_decay_train_adapters():
     keras.utils.set_random_seed(0)
