@@ -355,7 +355,7 @@ def test_a_model_trained_with_sigmoids_is_measured_with_them():
 @pytest.mark.long
 @on_last_backend
 def test_two_jobs_share_the_work(images, tmp_path):
-    data = [images(kind, 60) for kind in ("ant", "bat")][0]
+    data = [images(kind, 80) for kind in ("ant", "bat")][0]
     command = [sys.executable, str(FOLDER.parent / "reproduce.py")]
     options = ["dosovitskiy2021-figure6", "--data", str(data), "--steps", "5"]
     done = subprocess.run(
@@ -365,7 +365,7 @@ def test_two_jobs_share_the_work(images, tmp_path):
         text=True,
         check=True,
     )
-    assert "dosovitskiy2021-figure6.md" in done.stdout
+    assert "![results](dosovitskiy2021-figure6.png)" in done.stdout
     assert len(list((tmp_path / "out/trainings").iterdir())) == 4
     found = json.loads(
         (tmp_path / "out/results/dosovitskiy2021-figure6.json").read_text()
