@@ -51,7 +51,7 @@ import shutil
 from pathlib import Path
 
 import keras
-from exporting import checking, writing
+from exporting import checking, quantizing, writing
 from scoring import candidates
 from training.progress import console
 from training.run_folder import write_json
@@ -76,35 +76,37 @@ def export(config: Config) -> Path:
         precision = writing.precision(candidate.model)
         formats.check_model(config.format, precision, backend)
         served = writing.served(candidate, config.inputs, config.outputs, config.batch)
+        images = None
+        if config.calibrate:
+            images = quantizing.calibration_images(config.calibrate, served)
         with complete_folder(out, config.replace) as folder:
             writing.write(served.model, config.format, folder)
+            ends = served.low, served.high
             errors = checking.check(
-                served.model,
-                precision,
-                config.format,
-                folder,
-                served.low,
-                served.high,
+                served.model, precision, config.format, folder, *ends
             )
             checking.check_errors(errors, precision)
-            names = candidate.label_names if candidate.has_head else None
-            if names is not None:
+            stated = described(config, precision, served, errors, candidate)
+            if formats.by_runtime(config.format, config.dtype):
+                stated["dtype"] = config.dtype
+                stated["int8"] = quantizing.quantized(
+                    config.format, folder, served, images, candidate.task
+                )
+            if names := stated["output"]["label_names"]:
                 lines = [" ".join(name.split()) for name in names]
                 (folder / "labels.txt").write_text("\n".join([*lines, ""]), "utf-8")
-            write_json(
-                folder / "export.json",
-                described(config, precision, served, errors, names, candidate.task),
-            )
+            write_json(folder / "export.json", stated)
             shutil.copyfile(TRANSFORM, folder / TRANSFORM.name)
-    for line in report(out, served, errors):
+    for line in report(out, served, errors, stated.get("int8")):
         console.print(line, highlight=False, soft_wrap=True)
     return out
 
 
 def load(config: Config) -> candidates.Candidate:
     """Returns the model in its precision, for images of one size."""
-    quantised = config.dtype in ("int8", "int4")
-    keras.config.set_dtype_policy("float32" if quantised else config.dtype)
+    whole = config.dtype in ("int8", "int4")
+    keras.config.set_dtype_policy("float32" if whole else config.dtype)
+    by_keras = whole and not formats.by_runtime(config.format, config.dtype)
     found = candidates.load(
         config.model,
         config.model_input,
@@ -115,19 +117,24 @@ def load(config: Config) -> candidates.Candidate:
     model = found.model
     if None in model.inputs[0].shape[1:3]:
         model = kerasvit.resize(model, found.transform.size)
-    if quantised and writing.precision(model) != config.dtype:
+    if by_keras and writing.precision(model) != config.dtype:
         model.quantize(config.dtype)
     return dataclasses.replace(found, model=model)
 
 
 def described(
-    config: Config, precision: str, served: writing.Served, errors, names, task: str
+    config: Config,
+    precision: str,
+    served: writing.Served,
+    errors: checking.Errors,
+    candidate: candidates.Candidate,
 ) -> dict:
     """Returns what `export.json` says about an export."""
     backend, found = keras.backend.backend(), served.calibration
+    names = candidate.label_names if candidate.has_head else None
     of_classes = {"label_names": names}
     if served.outputs != "features":
-        of_classes["task"] = task
+        of_classes["task"] = candidate.task
         of_classes["thresholds"] = found and found.thresholds
     return {
         "model": config.model,
@@ -153,7 +160,9 @@ def described(
     }
 
 
-def report(out: Path, served: writing.Served, errors: checking.Errors) -> list[str]:
+def report(
+    out: Path, served: writing.Served, errors: checking.Errors, int8: dict | None
+) -> list[str]:
     """Returns lines about an export."""
     height, width = served.transform.size
     sizes = ", ".join(map(str, errors.batch_sizes))
@@ -173,6 +182,7 @@ def report(out: Path, served: writing.Served, errors: checking.Errors) -> list[s
         f"difference {errors.absolute:.1e}, {errors.relative:.1e} of the largest "
         f"output.",
         *compared,
+        *(quantizing.report(int8) if int8 else []),
         f"It takes {values} of {height} × {width}, and returns {served.outputs}. "
         "Resizing is not inside: `read` of its transform.py does it, with Pillow.",
         f"Written: {out}, {size / 1e6:.1f} MB.",

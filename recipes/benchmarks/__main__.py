@@ -20,6 +20,7 @@ MEASUREMENTS = {  # {command: module that defines `measure`}
     "import": "loading",
     "data": "input_pipeline",
     "quantization": "quantization",
+    "int8": "exported",
     "hessian": "hessian_cost",
 }
 
@@ -43,7 +44,7 @@ def main(config: settings.Config) -> None:
 
     keras.config.set_dtype_policy(config.dtype)
     module = importlib.import_module(f"{__package__}.{MEASUREMENTS[config.what]}")
-    if config.what == "quantization":  # not of a variant
+    if config.what in settings.OF_A_TRAINING:  # not of a variant
         config = dataclasses.replace(config, **counts)
         results.show(module.measure(config, keras.backend.backend()))
         return

@@ -58,6 +58,7 @@ class Result:
             "load": (f"{model} load", []),
             "data": ("data", steps[:2]),
             "quantization": (f"{model} quantization", steps[:2]),
+            "int8": (f"{model} int8", steps[:2]),
         }.get(config.what, (f"{model} {config.what}", steps))
         device = device_name.accelerator()
         places = [backend, *([device] if device else [])]

@@ -23,6 +23,7 @@ MODELS = {
 }
 ROUNDS = {"hessian": 60}
 WARMUP = {"forward": 2, "train": 2}
+OF_A_TRAINING = ("quantization", "int8")
 ON_EVERY_BACKEND = ("forward", "train", "sam", "load", "import", "hessian")
 WITH_MEMORY = ("forward", "train", "sam", "load", "hessian")
 SOURCES = {"flax_source": "vit_jax", "kerasformers_source": "kerasformers"}  # packages
@@ -50,6 +51,7 @@ class Config:
             "import",
             "data",
             "quantization",
+            "int8",
             "hessian",
             "results",
         ],
@@ -57,8 +59,8 @@ class Config:
     ]
     """forward: inference; train: an AdamW step; sam: SAM methods; load: a model file;
     import: kerasvit; data: the input pipeline; quantization: int8 and int4 of a trained
-    model; hessian: an eigenvalue of 32 images; results: prints saved results as
-    Markdown."""
+    model; int8: its exports in int8; hessian: an eigenvalue of 32 images; results:
+    prints saved results as Markdown."""
     model: tuple[str, ...] = ()
     """Names of kerasvit.list_models(); default ViTB16 for forward and load, ViTS16 for
     train, data and hessian, and both ViTS16 and BiTR50x1 for sam."""
@@ -93,8 +95,8 @@ class Config:
     folder: str | None = None
     """For load and hessian: a folder that save_pretrained wrote; default a new model.
     For data: a folder of class folders; default 400 JPEG files of scikit-learn's and
-    scikit-image's photographs. For quantization: the folder of a training. For results:
-    the folder of their files; default runs/benchmarks."""
+    scikit-image's photographs. For quantization and int8: the folder of a training. For
+    results: the folder of their files; default runs/benchmarks."""
 
     @property
     def name(self) -> str:
@@ -128,7 +130,7 @@ def read(arguments: Sequence[str]) -> Config:
         if config.folder is not None and not Path(config.folder).is_dir():
             raise ValueError(f"`folder`: there is no folder {config.folder}.")
         check_sources(config)
-        if config.what == "quantization":
+        if config.what in OF_A_TRAINING:
             check_training(config.folder)
         if config.what == "results":
             return config

@@ -15,6 +15,7 @@ import numpy as np
 from . import runtime
 
 BATCH_SIZES = (1, 2, 5)
+CHANGED_BATCH = 16  # images of a call to compare quantised files
 # Largest difference that passes, as a share of the largest output. Models in other
 # precisions round where another order of sums may round otherwise.
 ROUNDED = ("mixed_bfloat16", "mixed_float16", "int8", "int4", "float8")
@@ -54,6 +55,24 @@ class Errors:
     batch_sizes: tuple[int, ...]
     runtime: str
     of_rounding: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Changes:
+    """What the quantiser of a runtime has changed, beside the Keras model.
+
+    Attributes:
+        images: Number of images.
+        same_class: Share of the images with the same class; None where that says
+            nothing, of random images and of outputs that are not of one class.
+        difference: Quadratic mean of the differences of the outputs.
+        spread: That of the Keras model's outputs from their mean over the images.
+    """
+
+    images: int
+    same_class: float | None
+    difference: float
+    spread: float
 
 
 def check(
@@ -118,6 +137,54 @@ def check_errors(errors: Errors, precision: str) -> None:
         f"{errors.runtime}; at most {tolerance:.0e} passes.{average} Nothing was "
         "written."
     )
+
+
+def changes(
+    model: keras.Model,
+    name: str,
+    folder: Path,
+    images: np.ndarray,
+    of_one_class: bool,
+) -> Changes:
+    """Returns what a quantised file changes.
+
+    Args:
+        model: The Keras model in float32.
+        name: Format.
+        folder: Folder with the file.
+        images: float32 (count, height, width, channels).
+        of_one_class: Whether the largest output decides about the images' classes.
+
+    Raises:
+        ValueError: The runtime cannot load or run the file, or the outputs are not
+            finite.
+    """
+    size = model.inputs[0].shape[0] or CHANGED_BATCH
+    starts = range(0, len(images) - size + 1, size)
+    batches = {str(i): images[i : i + size] for i in starts}
+    expected = {key: _outputs(model, each) for key, each in batches.items()}
+    found = _read_back(name, folder, batches)
+    before, after = (
+        np.concatenate([outputs[key] for key in batches])
+        for outputs in (expected, found)
+    )
+    if not np.isfinite(after).all():
+        raise ValueError(
+            f"`dtype`: the outputs of the int8 file are not finite in {reader(name)}. "
+            "Take --dtype float32. Nothing was written."
+        )
+    same = None
+    if of_one_class:
+        same = float(np.mean(before.argmax(axis=1) == after.argmax(axis=1)))
+    spread = _quadratic_mean(before - before.mean(axis=0))
+    difference = _quadratic_mean(after - before)
+    return Changes(len(before), same, float(difference), float(spread))
+
+
+def random_images(model: keras.Model, low: float, high: float) -> np.ndarray:
+    """Returns images of different brightness and contrast, of a model's size."""
+    _, *shape = model.inputs[0].shape
+    return _images(np.random.default_rng(0), (2 * CHANGED_BATCH, *shape), low, high)
 
 
 def reader(name: str) -> str:

@@ -21,12 +21,15 @@ class Format:
         refused: {backend, dtype, or "dtype on backend": why it is refused}. A dtype
             is one of `DTYPES`, or "float8".
         modules: {module that must be installed: its package}, beside the backend.
+        quantizer: The same for --dtype int8, if the runtime's own quantiser makes it;
+            else Keras does. `refused` is about what Keras makes.
     """
 
     file: str
     backends: tuple[str, ...]
     refused: Mapping[str, str]
     modules: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    quantizer: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def reason(self, dtype: str, backend: str) -> str | None:
         """Returns why a dtype is refused on a backend that writes it, or None."""
@@ -52,6 +55,7 @@ FORMATS = {
             "int8": "the converter of LiteRT rejects Keras's products of int8 matrices",
             "float8": "the converter of LiteRT has no float8",
         },
+        quantizer={"litert_quantizer": "litert-quantizer"},
     ),
     "onnx": Format(
         "model.onnx",
@@ -61,10 +65,13 @@ FORMATS = {
             "jax": "jax2onnx 0.13 has no rule for a reshape with a batch of any size, "
             "and newer versions need an older orbax-checkpoint",
             "mixed_bfloat16": "ONNX Runtime has no bfloat16 on processors",
+            "int8": "ONNX Runtime computes Keras's products of int8 many times slower "
+            "than those of float32",
             "int4": "PyTorch's exporter writes the subtraction that unpacks int4 with "
             "two types, which ONNX Runtime does not load",
         },
         {name: name for name in ("onnx", "onnxscript", "onnxruntime")},
+        {"onnxruntime": "onnxruntime"},
     ),
     "openvino": Format(
         "model.xml",
@@ -79,6 +86,7 @@ FORMATS = {
             "float8 on tensorflow": "OpenVINO cannot run TensorFlow's casts to float8",
         },
         {"openvino": "openvino"},
+        {"nncf": "nncf"},
     ),
     "torch": Format(
         "model.pt2",
@@ -119,24 +127,40 @@ def backend_for(name: str, chosen: str | None) -> str:
     return installed[0]
 
 
+def by_runtime(name: str, dtype: str) -> bool:
+    """Whether the quantiser of a format's runtime makes a dtype, and not Keras."""
+    return dtype == "int8" and bool(FORMATS[name].quantizer)
+
+
+def calibrated() -> str:
+    """Returns the names of the formats with a quantiser of their own."""
+    return ", ".join(name for name, each in FORMATS.items() if each.quantizer)
+
+
 def check(name: str, dtype: str, backend: str) -> None:
     """Raises a `ValueError` if a format refuses a dtype, or a package is missing."""
     wanted = FORMATS[name]
-    if reason := wanted.reason(dtype, backend):
-        others = [each for each in DTYPES if not wanted.reason(each, backend)]
+    own = by_runtime(name, dtype)
+    if not own and (reason := wanted.reason(dtype, backend)):
+        others = [
+            each
+            for each in DTYPES
+            if by_runtime(name, each) or not wanted.reason(each, backend)
+        ]
         raise ValueError(
             f"`dtype`: {name} takes no {dtype}: {reason}. Take --dtype "
             f"{' or '.join(others)}{elsewhere(name, dtype)}."
         )
+    modules = {**wanted.modules, **(wanted.quantizer if own else {})}
     missing = [
         package
-        for module, package in wanted.modules.items()
+        for module, package in modules.items()
         if not importlib.util.find_spec(module)
     ]
     if missing:
         raise ValueError(
-            f"`format`: {name} needs {', '.join(missing)}, not installed here: "
-            f"pip install {' '.join(missing)}, or all formats: pip install -e "
+            f"`format`: {name} of {dtype} needs {', '.join(missing)}, not installed "
+            f"here: pip install {' '.join(missing)}, or all formats: pip install -e "
             '".[export]".'
         )
 
@@ -153,6 +177,7 @@ def check_model(name: str, precision: str, backend: str) -> None:
         raise ValueError(
             f"`model`: its precision is {precision}, which {name} does not take: "
             f"{reason}. Export the model of float32 that it was made from"
+            f"{' with --dtype int8' if by_runtime(name, precision) else ''}"
             f"{elsewhere(name, precision)}."
         )
 

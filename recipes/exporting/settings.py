@@ -43,7 +43,11 @@ class Config(Weights):
     # Values that a .keras model without a record expects.
     model_input: Literal["pixels", "unit", "tf", "torch"] | None = None
     dtype: Literal["float32", "mixed_bfloat16", "int8", "int4"] = "float32"
-    """Keras policy, or int8 or int4: the dense layers quantised by Keras."""
+    """Keras policy, or int8 or int4: products of whole numbers. For onnx, openvino and
+    litert the quantiser of the runtime makes int8; else Keras quantises."""
+    calibrate: str | None = None
+    """Images, a folder or table, whose values give the ranges of int8; None: each batch
+    has its own ranges."""
 
     @property
     def folder(self) -> str:
@@ -63,6 +67,15 @@ class Config(Weights):
         """
         limits.check(self)
         formats.check(self.format, self.dtype, backend)
+        if self.calibrate and not formats.by_runtime(self.format, self.dtype):
+            raise ValueError(
+                f"`calibrate` is for --dtype int8 of {formats.calibrated()}. Received: "
+                f"--format {self.format} --dtype {self.dtype}. Leave it out."
+            )
+        if self.calibrate and not Path(self.calibrate).expanduser().exists():
+            raise ValueError(
+                f"`calibrate`: there is no folder or table {self.calibrate}."
+            )
         if self.dtype == "mixed_bfloat16" and self.model.endswith(".keras"):
             raise ValueError(
                 "`dtype`: a .keras file has its own precision. Leave --dtype out, or "

@@ -88,7 +88,10 @@ def plan(devices: Devices, config, store: results.Store) -> Plan:
         if config.trust:
             parts = config.train_images, candidates.trained_share(config.models)
             divided = {name: trust.divided(name, *parts, *known) for name in others}
-            unlike = [sets.find_unlike(name, *known[:2]) for name in config.unlike]
+            unlike = [
+                sets.find_unlabelled(name, *known[:2], "unlike")
+                for name in config.unlike
+            ]
         found = {
             name: divided[name].test if divided else sets.find(name, *known)
             for name in others

@@ -131,11 +131,14 @@ def of_dataset(name: str, dataset: data.LabelledImages) -> ImageSet:
     return ImageSet(name, images, [*images.labels[:, None]], names)
 
 
-def find_unlike(name: str, shard: tuple[int, int], channels: int) -> ImageSet:
+def find_unlabelled(
+    name: str, shard: tuple[int, int], channels: int, option: str
+) -> ImageSet:
     """Opens images of no class: all below a folder, of a table, or of a set.
 
     Args:
         name, shard, channels: As for `find`.
+        option: Name of the setting, for errors.
 
     Raises:
         ValueError: There are no such images.
@@ -148,7 +151,7 @@ def find_unlike(name: str, shard: tuple[int, int], channels: int) -> ImageSet:
     else:
         return find(name, shard, channels)
     if not files:
-        raise ValueError(f"`unlike`: {name} holds no images.")
+        raise ValueError(f"`{option}`: {name} holds no images.")
     process, processes = shard
     data.check_images(files[process::processes], channels)
     images = IndexedImages(files, np.zeros(len(files)), channels=channels)

@@ -441,8 +441,9 @@ def test_no_module_shadows_another_one():
     assert not names & set(sys.stdlib_module_names)
 
 
-@pytest.mark.long
-def test_quantization_prints_size_speed_and_accuracy(monkeypatch, tmp_path):
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """The folder of a training without its result."""
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "run"
     kerasvit.save_pretrained(
@@ -455,6 +456,11 @@ def test_quantization_prints_size_speed_and_accuracy(monkeypatch, tmp_path):
     )
     facts = {"data": None, "dataset": "digits"}
     (run / "config.json").write_text(json.dumps(facts))
+    return run
+
+
+@pytest.mark.long
+def test_quantization_prints_size_speed_and_accuracy(run):
     with pytest.raises(command_line.BadInput, match="folder of a training"):
         settings.read(["quantization", "--folder", str(run)])
     (run / "result.json").write_text("{}")
@@ -465,3 +471,21 @@ def test_quantization_prints_size_speed_and_accuracy(monkeypatch, tmp_path):
     assert list(rows) == ["float32", "bfloat16", "int8", "int8, bfloat16", "int4"]
     assert rows["int4"] < rows["int8"] < rows["bfloat16"] < rows["float32"]
     assert found.rows[0][4] == "1.00" and found.rows[0][6] == "100.0"
+
+
+@pytest.mark.long
+def test_int8_measures_the_exports_that_can_be_written(run):
+    (run / "result.json").write_text("{}")
+    options = ["--folder", str(run), "--batch-size=128", "--rounds=1"]
+    benchmarks.main(settings.read(["int8", *options]))
+    [found] = results.saved(results.FOLDER)
+    rows = {name: dict(zip(found.columns, cells)) for name, *cells in found.rows}
+    first, *others = rows.values()
+    assert first["same class %"] == "100.0" and first["difference, points"][:2] == "+0"
+    assert "onnx, int8, calibrated" in rows
+    for name, row in rows.items():
+        assert float(row["same class %"]) > 90
+        if "int8" in name:
+            whole = rows[f"{name.split(',')[0]}, float32"]
+            assert float(row["MB"]) < float(whole["MB"])
+    assert "MatMulInteger" in rows["onnx, int8"]["slowest operations"]

@@ -450,11 +450,11 @@ def test_a_missing_package_has_its_pip_line(monkeypatch):
 
 @on_last_backend
 def test_a_precision_that_a_format_does_not_take():
-    with pytest.raises(ValueError, match="litert takes no int8: .* --dtype float32"):
-        formats.check("litert", "int8", "tensorflow")
+    with pytest.raises(ValueError, match="litert takes no mixed.* --dtype float32 or "):
+        formats.check("litert", "mixed_bfloat16", "tensorflow")
     with pytest.raises(ValueError, match="onnx takes no int4: .* subtraction"):
         formats.check("onnx", "int4", "torch")
-    elsewhere = "float32, or KERAS_BACKEND=tensorflow"
+    elsewhere = "float32 or int8, or KERAS_BACKEND=tensorflow"
     with pytest.raises(ValueError, match="openvino takes no int4: .*" + elsewhere):
         formats.check("openvino", "int4", "torch")
     formats.check_model("openvino", "int4", "tensorflow")

@@ -1,0 +1,243 @@
+"""Quantises exported files to int8, with the quantiser of their runtime.
+
+Kernels of products and convolutions have int8 numbers and a factor for each output.
+Without images the inputs of products are rounded by the range of each batch, while the
+model runs; with images by the ranges that these gave. Normalisation layers, softmax,
+GELU and the last product, the head, stay in float32, to which accuracy is sensitive
+(arXiv 2111.13824).
+"""
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import logging
+import os
+import re
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from scoring import sets
+
+from . import checking
+from .formats import FORMATS
+from .writing import Served
+
+FEWEST, MOST = 32, 256  # images that give ranges
+SAME = 0.98  # share of images with the same class, below which a line says what helps
+FULLY_CONNECTED = 9  # code of the operation in schema.fbs of LiteRT
+BATCH = 8  # images of a call, but for LiteRT, whose quantiser takes single ones
+
+
+def calibration_images(name: str, served: Served) -> np.ndarray:
+    """Returns images that give ranges, float32 (count, height, width, channels).
+
+    Args:
+        name: Folder, table or data set; of more than 256 images some are drawn.
+        served: The model that is exported; the images have the values that it takes.
+
+    Raises:
+        ValueError: There are no such images, or fewer than 32.
+    """
+    transform = served.transform
+    found = sets.find_unlabelled(name, (0, 1), transform.channels, "calibrate")
+    if len(found.labels) < FEWEST:
+        raise ValueError(
+            f"`calibrate`: {name} has {len(found.labels)} images, and at least "
+            f"{FEWEST} are needed: their largest values become the ranges of int8. "
+            "Give some hundred that are like those to predict, or leave --calibrate "
+            "out."
+        )
+    batches = found.sample(MOST).images.batches(
+        transform, BATCH, normalize=served.inputs == "normalized"
+    )
+    return np.concatenate([x for x, _ in batches.as_numpy_iterator()]).astype("float32")
+
+
+def quantized(
+    name: str, folder: Path, served: Served, images: np.ndarray | None, task: str
+) -> dict:
+    """Quantises the file of an export in place, and compares it with the Keras model.
+
+    Args:
+        name: Key of `formats.FORMATS`.
+        folder: Folder of the export.
+        served: The model that was exported, in float32.
+        images: Result of `calibration_images`; None: ranges are those of each batch.
+        task: "single_label" if the largest output decides.
+
+    Returns:
+        What export.json says about it.
+
+    Raises:
+        ValueError: The runtime cannot run the file, or its outputs are not finite.
+    """
+    before = _megabytes(folder)
+    quantizer = quantize(name, folder, images)
+    shown = images
+    if images is None:
+        shown = checking.random_images(served.model, served.low, served.high)
+    classes = task == "single_label" and served.outputs != "features"
+    of_one = classes and images is not None
+    found = checking.changes(served.model, name, folder, shown, of_one)
+    return {
+        "quantizer": quantizer,
+        "calibration_images": 0 if images is None else len(images),
+        "megabytes": _megabytes(folder),
+        "megabytes_of_float32": before,
+        "compared": dataclasses.asdict(found),
+    }
+
+
+def report(int8: dict) -> list[str]:
+    """Returns lines about a quantised file, by the result of `quantized`."""
+    found, count = int8["compared"], int8["calibration_images"]
+    ranges = f"of {count} images" if count else "of each batch"
+    lines = [
+        f"int8 by {int8['quantizer']}, ranges {ranges}: {int8['megabytes']:.1f} MB "
+        f"instead of {int8['megabytes_of_float32']:.1f}; the outputs change by "
+        f"{found['difference']:.2g} in the quadratic mean, and differ from image to "
+        f"image by {found['spread']:.2g}."
+    ]
+    if (same := found["same_class"]) is None:
+        return lines
+    lines.append(f"{same:.1%} of {found['images']} images have the same class.")
+    if same < SAME:
+        lines.append(
+            f"That is less than {SAME:.0%}. More --calibrate images may help, or none: "
+            "then each batch has its own ranges."
+        )
+    return lines
+
+
+def quantize(name: str, folder: Path, images: np.ndarray | None) -> str:
+    """Quantises the file of an export in place.
+
+    Args:
+        name, folder, images: As for `quantized`.
+
+    Returns:
+        The package of the quantiser, with its version.
+    """
+    path = folder / FORMATS[name].file
+    with _quiet(), tempfile.TemporaryDirectory() as temporary:
+        _QUANTIZERS[name](path, images, Path(temporary))
+    package = next(iter(FORMATS[name].quantizer.values()))
+    return f"{package} {importlib.metadata.version(package)}"
+
+
+def _megabytes(folder):
+    return sum(each.stat().st_size for each in folder.iterdir()) / 1e6
+
+
+def _onnx(path, images, temporary):
+    import onnx
+    from onnxruntime import quantization
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    prepared = temporary / "prepared.onnx"
+    quant_pre_process(path, prepared)  # kernels become constants
+    nodes = onnx.load(prepared).graph.node
+    products = [node.name for node in nodes if node.op_type in ("MatMul", "Gemm")]
+    options = {
+        "per_channel": True,
+        "weight_type": quantization.QuantType.QInt8,
+        "nodes_to_exclude": products[-1:],
+        "op_types_to_quantize": ["MatMul", "Gemm"],
+    }
+    if images is None:
+        return quantization.quantize_dynamic(prepared, path, **options)
+
+    class Reader(quantization.CalibrationDataReader):
+        def __init__(self):
+            self.batches = iter(_batches(images))
+
+        def get_next(self):
+            batch = next(self.batches, None)
+            return None if batch is None else {"image": batch}
+
+    options["op_types_to_quantize"].append("Conv")
+    quantization.quantize_static(prepared, path, Reader(), **options)
+
+
+def _openvino(path, images, temporary):
+    import nncf
+    import openvino
+    from openvino.passes import ConstantFolding, Manager
+
+    weights = path.with_suffix(".bin")
+    for each in (path, weights):
+        each.rename(temporary / each.name)
+    model = openvino.Core().read_model(temporary / path.name)
+    manager = Manager()
+    manager.register_pass(ConstantFolding())  # kernels become constants
+    manager.run_passes(model)
+    heads = [op for op in model.get_ordered_ops() if op.get_type_name() == "MatMul"]
+    ignored = nncf.IgnoredScope(names=[op.get_friendly_name() for op in heads[-1:]])
+    if images is None:
+        mode = nncf.CompressWeightsMode.INT8_SYM
+        model = nncf.compress_weights(model, mode=mode, ignored_scope=ignored)
+    else:
+        model = nncf.quantize(
+            model,
+            nncf.Dataset(_batches(images)),
+            model_type=nncf.ModelType.TRANSFORMER,
+            subset_size=len(images),
+            ignored_scope=ignored,
+        )
+    openvino.save_model(model, path, compress_to_fp16=False)
+
+
+def _litert(path, images, temporary):
+    from ai_edge_litert.tools import flatbuffer_utils
+    from litert_quantizer import quantizer
+    from litert_quantizer.qtyping import TFLOperationName
+
+    made = quantizer.Quantizer(str(path))
+    for kind in ("FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D"):
+        if images is None:
+            made.add_dynamic_config(".*", TFLOperationName[kind], 8)
+        else:
+            made.add_static_config(".*", TFLOperationName[kind], 8, 8)
+    model = flatbuffer_utils.read_model(str(path))
+    graph = model.subgraphs[0]
+    products = [
+        op
+        for op in graph.operators
+        if model.operatorCodes[op.opcodeIndex].builtinCode == FULLY_CONNECTED
+    ]
+    for op in products[-1:]:  # the head
+        name = graph.tensors[op.outputs[0]].name.decode()
+        made.update_quantization_recipe(
+            re.escape(name),
+            TFLOperationName.FULLY_CONNECTED,
+            algorithm_key="no_quantize",
+        )
+    ranges = None
+    if images is not None:
+        samples = [{"image": image[None]} for image in images]
+        ranges = made.calibrate({"serving_default": samples})
+    made.quantize(ranges).export_model(str(path), overwrite=True)
+
+
+_QUANTIZERS = {"onnx": _onnx, "openvino": _openvino, "litert": _litert}
+
+
+def _batches(images):
+    return [images[i : i + BATCH] for i in range(0, len(images), BATCH)]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Context without the reports of the quantisers about their own work."""
+    logging.getLogger("nncf").setLevel(logging.ERROR)
+    with (
+        warnings.catch_warnings(),
+        open(os.devnull, "w") as nothing,
+        contextlib.redirect_stdout(nothing),
+        contextlib.redirect_stderr(nothing),
+    ):
+        warnings.simplefilter("ignore")
+        yield
