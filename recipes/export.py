@@ -6,12 +6,12 @@
     python recipes/export.py --help
 
 The exported model takes pixels from 0 to 255 and returns probabilities. Images must
-have its size: resizing is not a part of it, but `transform.py` in its folder reads
-photographs as `kerasvit.classify` does, with Pillow and NumPy alone. The folder has the
-file of the format, `labels.txt` with the name of class i in line i + 1, and
-`export.json` with sizes, transform and measured errors. Without KERAS_BACKEND a backend
-that writes the format is chosen. EXPORT.md has the use of each format, and what works
-where.
+have its size: `transform.py` in its folder reads photographs as `kerasvit.classify`
+does, with Pillow and NumPy alone. With `--inputs photo` the model takes photographs of
+any size and resizes them itself. The folder has the file of the format, `labels.txt`
+with the name of class i in line i + 1, and `export.json` with sizes, transform and
+measured errors. Without KERAS_BACKEND a backend that writes the format is chosen.
+EXPORT.md has the use of each format, and what works where.
 """
 
 # ruff: noqa: E402
@@ -51,7 +51,7 @@ import shutil
 from pathlib import Path
 
 import keras
-from exporting import checking, quantizing, writing
+from exporting import checking, metadata, quantizing, writing
 from scoring import candidates
 from training.progress import console
 from training.run_folder import write_json
@@ -81,6 +81,7 @@ def export(config: Config) -> Path:
             images = quantizing.calibration_images(config.calibrate, served)
         with complete_folder(out, config.replace) as folder:
             writing.write(served.model, config.format, folder)
+            metadata.write(config.format, folder, candidate)
             ends = served.low, served.high
             errors = checking.check(
                 served.model, precision, config.format, folder, *ends
@@ -90,11 +91,8 @@ def export(config: Config) -> Path:
             if formats.by_runtime(config.format, config.dtype):
                 stated["dtype"] = config.dtype
                 stated["int8"] = quantizing.quantized(
-                    config.format, folder, served, images, candidate.task
+                    config.format, folder, served, images, candidate
                 )
-            if names := stated["output"]["label_names"]:
-                lines = [" ".join(name.split()) for name in names]
-                (folder / "labels.txt").write_text("\n".join([*lines, ""]), "utf-8")
             write_json(folder / "export.json", stated)
             shutil.copyfile(TRANSFORM, folder / TRANSFORM.name)
     for line in report(out, served, errors, stated.get("int8")):
@@ -131,8 +129,7 @@ def described(
 ) -> dict:
     """Returns what `export.json` says about an export."""
     backend, found = keras.backend.backend(), served.calibration
-    names = candidate.label_names if candidate.has_head else None
-    of_classes = {"label_names": names}
+    of_classes = {"label_names": metadata.names(candidate)}
     if served.outputs != "features":
         of_classes["task"] = candidate.task
         of_classes["thresholds"] = found and found.thresholds
@@ -144,6 +141,7 @@ def described(
             "name": "image",
             "shape": list(served.model.input_shape),
             "values": served.inputs,
+            "dtype": served.model.inputs[0].dtype,
         },
         "output": {
             "name": served.outputs,
@@ -166,8 +164,18 @@ def report(
     """Returns lines about an export."""
     height, width = served.transform.size
     sizes = ", ".join(map(str, errors.batch_sizes))
-    values = (
-        "pixels from 0 to 255" if served.inputs == "pixels" else "normalised images"
+    taken = {
+        "photo": "uint8 photographs of any size, RGB, and resizes them to "
+        f"{height} × {width}",
+        "pixels": f"pixels from 0 to 255 of {height} × {width}",
+        "normalized": f"normalised images of {height} × {width}",
+    }[served.inputs]
+    resizing = (
+        ""
+        if served.inputs == "photo"
+        else (
+            "Resizing is not inside: `read` of its transform.py does it, with Pillow."
+        )
     )
     size = sum(each.stat().st_size for each in out.rglob("*") if each.is_file())
     compared = []
@@ -183,8 +191,7 @@ def report(
         f"output.",
         *compared,
         *(quantizing.report(int8) if int8 else []),
-        f"It takes {values} of {height} × {width}, and returns {served.outputs}. "
-        "Resizing is not inside: `read` of its transform.py does it, with Pillow.",
+        f"It takes {taken}, and returns {served.outputs}. {resizing}",
         f"Written: {out}, {size / 1e6:.1f} MB.",
     ]
 

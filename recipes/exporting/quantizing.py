@@ -20,8 +20,9 @@ from pathlib import Path
 
 import numpy as np
 from scoring import sets
+from scoring.candidates import Candidate
 
-from . import checking
+from . import checking, metadata
 from .formats import FORMATS
 from .writing import Served
 
@@ -57,7 +58,11 @@ def calibration_images(name: str, served: Served) -> np.ndarray:
 
 
 def quantized(
-    name: str, folder: Path, served: Served, images: np.ndarray | None, task: str
+    name: str,
+    folder: Path,
+    served: Served,
+    images: np.ndarray | None,
+    candidate: Candidate,
 ) -> dict:
     """Quantises the file of an export in place, and compares it with the Keras model.
 
@@ -66,7 +71,7 @@ def quantized(
         folder: Folder of the export.
         served: The model that was exported, in float32.
         images: Result of `calibration_images`; None: ranges are those of each batch.
-        task: "single_label" if the largest output decides.
+        candidate: The same without what was put around it.
 
     Returns:
         What export.json says about it.
@@ -76,10 +81,11 @@ def quantized(
     """
     before = _megabytes(folder)
     quantizer = quantize(name, folder, images)
+    metadata.write(name, folder, candidate)  # quantisers drop it
     shown = images
     if images is None:
         shown = checking.random_images(served.model, served.low, served.high)
-    classes = task == "single_label" and served.outputs != "features"
+    classes = candidate.task == "single_label" and served.outputs != "features"
     of_one = classes and images is not None
     found = checking.changes(served.model, name, folder, shown, of_one)
     return {

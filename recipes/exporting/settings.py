@@ -32,8 +32,9 @@ class Config(Weights):
     """Folder of the export; None: exported/MODEL-FORMAT."""
     replace: bool = False
     """Replace an export that exists."""
-    # pixels: 0 to 255, normalised in the graph. Images are resized before, in any case.
-    inputs: Literal["pixels", "normalized"] = "pixels"
+    inputs: Literal["photo", "pixels", "normalized"] = "pixels"
+    """photo: of any size, uint8, resized and cropped in the graph; pixels: 0 to 255, of
+    the model's size, normalised in the graph; normalized: neither."""
     outputs: Literal["probabilities", "logits"] = "probabilities"
     """With the softmax in the graph, or without it."""
     batch: int | None = None
@@ -75,6 +76,11 @@ class Config(Weights):
         if self.calibrate and not Path(self.calibrate).expanduser().exists():
             raise ValueError(
                 f"`calibrate`: there is no folder or table {self.calibrate}."
+            )
+        if self.inputs == "photo" and formats.by_runtime(self.format, self.dtype):
+            raise ValueError(
+                "`inputs`: the quantiser of int8 takes images of one size. Leave "
+                "--inputs photo out, or take another --dtype."
             )
         if self.dtype == "mixed_bfloat16" and self.model.endswith(".keras"):
             raise ValueError(

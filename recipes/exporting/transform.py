@@ -29,9 +29,11 @@ def read(photo) -> np.ndarray:
 
     Returns:
         float32 (height, width, channels): pixels from 0 to 255, or normalised values if
-        the model takes these.
+        the model takes these. If it resizes itself, uint8 of the photograph's size.
     """
     about = ABOUT["preprocessing"]
+    if ABOUT["input"]["values"] == "photo":
+        return np.asarray(colours(photo))
     channels, value_range = len(about["mean"]), about.get("value_range")
     if channels == 3 and not value_range:
         image = colours(photo)

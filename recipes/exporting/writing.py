@@ -16,8 +16,10 @@ import kerasvit
 from kerasvit.inspection import layers_in
 
 from .formats import FORMATS
+from .resizing import ResizeAndCrop
 
 PIXELS = (0.0, 255.0)
+ANY = 2, 40, 50, 3  # an example of an image whose sizes are not fixed
 HALVES = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
@@ -28,7 +30,7 @@ class Served:
     Attributes:
         model: Images (batch, height, width, channels) → outputs (batch, n), float32.
         low, high: Range of its images' values.
-        inputs: "pixels" or "normalized".
+        inputs: "photo", "pixels" or "normalized".
         outputs: "probabilities", "logits" or "features".
         transform: Evaluation transform, whose size is the model's.
         calibration: That of its probabilities, or None.
@@ -50,12 +52,13 @@ def served(
 
     Args:
         candidate: Loaded model.
-        inputs: "pixels" from 0 to 255, or "normalized".
+        inputs: "photo", of any size; "pixels" from 0 to 255; or "normalized".
         outputs: "probabilities" or "logits"; without a head, features.
         batch: Number of images; None: any.
 
     Raises:
-        ValueError: The model itself normalises, or it has several outputs.
+        ValueError: The model itself normalises, or it has several outputs; photographs
+            of a model whose images are no colours of 8 bits.
     """
     inner, transform = candidate.model, candidate.transform
     shape = tuple(inner.inputs[0].shape[1:])
@@ -64,9 +67,11 @@ def served(
             "`model`: the model must have one output (batch, n). Its outputs have the "
             f"shapes {[tuple(each.shape) for each in inner.outputs]}."
         )
-    image = keras.Input(shape, batch_size=batch, name="image", dtype="float32")
+    image = _input(transform, shape, inputs, batch)
     x, (low, high) = image, PIXELS
-    if inputs == "pixels" and candidate.normalize:
+    if inputs == "photo":
+        x = ResizeAndCrop(transform.with_size(shape[:2]))(x)
+    if inputs != "normalized" and candidate.normalize:
         x = normalization(transform.mean, transform.std)(x)
     elif inputs == "normalized":
         if not candidate.normalize:
@@ -91,6 +96,19 @@ def served(
     transform = transform.with_size(shape[:2])
     known = inputs, outputs, transform, calibration
     return Served(keras.Model(image, x), low, high, *known)
+
+
+def _input(transform, shape, inputs, batch):
+    """Returns the input of the model that is exported."""
+    if inputs != "photo":
+        return keras.Input(shape, batch, "float32", name="image")
+    if transform.channels != 3 or transform.value_range:
+        raise ValueError(
+            "`inputs`: photographs have three colours of 8 bits, and the model takes "
+            f"{transform.channels} channels of values in "
+            f"{transform.value_range or (0, 255)}. Leave --inputs out."
+        )
+    return keras.Input((None, None, 3), batch, "uint8", name="image")
 
 
 def precision(model: keras.Model) -> str:
@@ -228,10 +246,20 @@ def _program(model):
         def forward(self, image):
             return model(image, training=False)
 
-    batch, *shape = model.inputs[0].shape
-    example = torch.zeros([batch or 2, *shape], device=keras.ops.zeros(()).device)
-    varying = None if batch else {"image": {0: torch.export.Dim("batch", min=1)}}
-    return Program(), (example,), varying
+    image = model.inputs[0]
+    shape = [given or of_any for given, of_any in zip(image.shape, ANY, strict=True)]
+    example = torch.zeros(
+        shape,
+        dtype=getattr(torch, image.dtype),
+        device=keras.ops.zeros(()).device,
+    )
+    sides = zip(image.shape, ("batch", "height", "width", "channels"), strict=True)
+    varying = {
+        i: torch.export.Dim(name, min=1)
+        for i, (given, name) in enumerate(sides)
+        if given is None
+    }
+    return Program(), (example,), {"image": varying} if varying else None
 
 
 def _export(model, path, kind, **options):

@@ -30,6 +30,7 @@ from recipes.benchmarks import (
     timing,
 )
 from tests.once import on_last_backend
+from tests.random_weights import randomised
 from tests.tiny_vit import TinyViT
 
 pytestmark = pytest.mark.slow
@@ -447,9 +448,12 @@ def run(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "run"
     kerasvit.save_pretrained(
-        kerasvit.VisionTransformer(
-            **{"patch_size": 4, "width": 128, "depth": 1, "num_heads": 2},
-            **{"mlp_dim": 256, "image_size": 8, "num_classes": 10},
+        randomised(
+            kerasvit.VisionTransformer(
+                **{"patch_size": 4, "width": 128, "depth": 1, "num_heads": 2},
+                **{"mlp_dim": 256, "image_size": 8, "num_classes": 10},
+            ),
+            scale=0.1,
         ),
         run / "model",
         label_names=[str(i) for i in range(10)],

@@ -339,7 +339,8 @@ def test_several_labels_and_one_logit_have_sigmoids():
 def test_a_file_that_its_runtime_cannot_run_leaves_nothing(tmp_path, monkeypatch):
     require(FORMAT)
     monkeypatch.setattr(export.writing, "write", lambda *_: None)
-    config = Config(saved(tmp_path / "vit"), FORMAT, str(tmp_path / "made" / "out"))
+    folder = saved(tmp_path / "vit", names=None)
+    config = Config(folder, FORMAT, str(tmp_path / "made" / "out"))
     with pytest.raises(command_line.BadInput, match="cannot run the exported model"):
         export.export(config)
     assert not [*(tmp_path / "made").iterdir()]
@@ -350,7 +351,8 @@ def test_a_file_with_other_outputs_leaves_nothing(tmp_path, monkeypatch):
     wrong = {str(size): np.zeros((size, 3)) for size in checking.BATCH_SIZES}
     monkeypatch.setattr(export.writing, "write", lambda *_: None)
     monkeypatch.setattr(checking, "_read_back", lambda *_: wrong)
-    config = Config(saved(tmp_path / "vit"), FORMAT, str(tmp_path / "made" / "out"))
+    folder = saved(tmp_path / "vit", names=None)
+    config = Config(folder, FORMAT, str(tmp_path / "made" / "out"))
     with pytest.raises(command_line.BadInput, match="differs from the Keras model by"):
         export.export(config)
     assert not [*(tmp_path / "made").iterdir()]

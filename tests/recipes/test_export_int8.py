@@ -15,6 +15,7 @@ import kerasvit
 from tests.models.tiny import tiny
 from tests.once import on_last_backend
 from tests.random_weights import randomised
+from tests.recipes.names_in_files import names_in
 
 BACKEND = keras.backend.backend()
 FORMATS = [
@@ -67,10 +68,13 @@ def test_the_runtime_computes_with_whole_numbers(name, calibrated, tmp_path):
     options = {"calibrate": str(photos)} if calibrated else {}
     model, out, stated = exported(name, tmp_path, **options)
     assert stated["dtype"] == "int8" and stated["output"]["label_names"] == NAMES
+    assert names_in(name, out).splitlines() == NAMES
     assert stated["compared"]["relative"] < 1e-4  # of the file before, in float32
     found = stated["int8"]
     assert found["calibration_images"] == (40 if calibrated else 0)
-    assert 0 < found["compared"]["difference"] < 0.2 * found["compared"]["spread"]
+    # LiteRT rounds what products return, too, if it has images.
+    most = 0.5 if calibrated and name == "litert" else 0.2
+    assert 0 < found["compared"]["difference"] < most * found["compared"]["spread"]
     same = found["compared"]["same_class"]
     assert same > 0.9 if calibrated else same is None
     files = sorted(photos.iterdir())
@@ -85,7 +89,7 @@ def test_the_runtime_computes_with_whole_numbers(name, calibrated, tmp_path):
         assert "LayerNormalization" in operations(out)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.only_on("torch", reason="it writes ONNX")
 def test_convolutions_are_quantised_with_images(tmp_path):
     photos = photographs(tmp_path / "photos")
@@ -103,7 +107,7 @@ def called(tmp_path, **changes):
     return str(error.value)
 
 
-@on_last_backend
+@pytest.mark.only_on("torch", reason="it writes ONNX")
 def test_what_cannot_be_calibrated(images, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     kerasvit.save_pretrained(tiny("VisionTransformer"), "model")
@@ -118,7 +122,7 @@ def test_what_cannot_be_calibrated(images, tmp_path, monkeypatch):
         assert "`calibrate` is for --dtype int8 of litert, onnx, openvino" in text
 
 
-@on_last_backend
+@pytest.mark.only_on("torch", reason="it writes ONNX")
 def test_a_model_that_keras_quantised(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = tiny("VisionTransformer")
