@@ -61,21 +61,19 @@ def chosen(seed, model, kind):
 
 def _gain(model, kind, other):
     """Returns a function of a seed: how much more accurate a kind is, in points."""
-    return lambda seed: (
-        100
-        * (
-            chosen(seed, model, kind)["accuracy"]
-            - chosen(seed, model, other)["accuracy"]
-        )
-    )
+
+    def gain(seed):
+        first, second = (chosen(seed, model, each) for each in (kind, other))
+        return 100 * (first["accuracy"] - second["accuracy"])
+
+    return gain
 
 
 def _slower(seed):
     """Returns log₁₀ of the ViT's loss half-way: SAM − AdamW."""
-    losses = [chosen(seed, "ViT", kind)["losses"] for kind in ("SAM", "AdamW")]
-    return float(
-        np.log10(losses[0][len(losses[0]) // 2] / losses[1][len(losses[1]) // 2])
-    )
+    losses = (chosen(seed, "ViT", kind)["losses"] for kind in ("SAM", "AdamW"))
+    sam, adamw = (each[len(each) // 2] for each in losses)
+    return float(np.log10(sam / adamw))
 
 
 CLAIMS = (
