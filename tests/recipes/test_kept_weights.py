@@ -135,7 +135,7 @@ def stopped(at, **options):
             pretrain.pretrain(settings(**options))
 
 
-@long_elsewhere
+@pytest.mark.long
 def test_the_best_weights_are_kept_and_survive_kills(falling):
     options = {"epochs": 6, "patience": 2}
     result = pretrain.pretrain(settings("whole", **options))

@@ -299,7 +299,7 @@ def test_losses_of_rare_classes(soft):
     assert float(loss(labels, LOGITS)) == pytest.approx(expected, rel=1e-5)
 
 
-@long_elsewhere
+@pytest.mark.long
 def test_balanced_batches_and_weights_train(tmp_path, images, capsys):
     for name, count in {"ant": 40, "bat": 12, "cat": 9}.items():
         root = images(name, count)
