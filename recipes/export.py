@@ -174,7 +174,7 @@ def report(
         ""
         if served.inputs == "photo"
         else (
-            "Resizing is not inside: `read` of its transform.py does it, with Pillow."
+            " Resizing is not inside: `read` of its transform.py does it, with Pillow."
         )
     )
     size = sum(each.stat().st_size for each in out.rglob("*") if each.is_file())
@@ -191,7 +191,7 @@ def report(
         f"output.",
         *compared,
         *(quantizing.report(int8) if int8 else []),
-        f"It takes {taken}, and returns {served.outputs}. {resizing}",
+        f"It takes {taken}, and returns {served.outputs}.{resizing}",
         f"Written: {out}, {size / 1e6:.1f} MB.",
     ]
 
