@@ -171,12 +171,10 @@ def report(
         "normalized": f"normalised images of {height} × {width}",
     }[served.inputs]
     resizing = (
-        ""
-        if served.inputs == "photo"
-        else (
-            " Resizing is not inside: `read` of its transform.py does it, with Pillow."
-        )
+        " Resizing is not inside: `read` of its transform.py does it, with Pillow."
     )
+    if served.inputs == "photo":
+        resizing = ""
     size = sum(each.stat().st_size for each in out.rglob("*") if each.is_file())
     compared = []
     if errors.of_rounding is not None:
