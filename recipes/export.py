@@ -102,9 +102,9 @@ def export(config: Config) -> Path:
 
 def load(config: Config) -> candidates.Candidate:
     """Returns the model in its precision, for images of one size."""
-    whole = config.dtype in ("int8", "int4")
-    keras.config.set_dtype_policy("float32" if whole else config.dtype)
-    by_keras = whole and not formats.by_runtime(config.format, config.dtype)
+    integers = config.dtype in ("int8", "int4")
+    keras.config.set_dtype_policy("float32" if integers else config.dtype)
+    by_keras = integers and not formats.by_runtime(config.format, config.dtype)
     found = candidates.load(
         config.model,
         config.model_input,

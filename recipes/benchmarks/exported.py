@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +22,9 @@ from exporting import quantizing, runtime
 from exporting.formats import FORMATS
 from scoring import candidates, sets
 
-import kerasvit
 from kerasvit.evaluation import paired_difference
 
-from . import timing
+from . import quantization, timing
 from .results import Result
 from .settings import Config
 
@@ -49,7 +49,7 @@ class Row:
         slowest: The operations that take the longest, with their shares; "" if unknown.
     """
 
-    run: object
+    run: Callable
     megabytes: float
     base: str
     slowest: str = ""
@@ -76,7 +76,10 @@ def measure(config: Config, backend: str) -> Result:
             needed = {**form.modules, **form.quantizer}
             if form.quantizer and all(map(importlib.util.find_spec, needed)):
                 rows |= exported(config.folder, name, Path(folder), ranges, batch)
-        classes = {name: predicted(row.run, x, config) for name, row in rows.items()}
+        classes = {
+            name: quantization.predicted(row.run, x, config)
+            for name, row in rows.items()
+        }
         steps = {
             f"{name}, batch {len(images)}": functools.partial(row.run, images)
             for name, row in rows.items()
@@ -115,8 +118,7 @@ def keras_rows(folder: str, backend: str) -> dict[str, Row]:
     """Returns the rows of the Keras model, the first in float32."""
     rows, base = {}, f"Keras, {backend}, float32"
     for policy, name in (("float32", "float32"), ("mixed_bfloat16", "bfloat16")):
-        path = candidates.weights_of(folder)
-        model = kerasvit.from_pretrained(path, dtype=policy)
+        model = quantization.made(folder, policy, None)
         size = model.count_params() * (4 if policy == "float32" else 2) / 1e6
         rows[f"Keras, {backend}, {name}"] = Row(model.predict_on_batch, size, base)
     return rows
@@ -161,14 +163,6 @@ def slowest(folder: Path, batch: np.ndarray, most: int = 3) -> str:
     return ", ".join(
         f"{name} {time / spent.total():.0%}" for name, time in spent.most_common(most)
     )
-
-
-def predicted(run, x: np.ndarray, config: Config) -> np.ndarray:
-    """Returns the classes of images, computed in the batches that are timed."""
-    count = -(-len(x) // config.batch_size)
-    batches = np.resize(x, (count, config.batch_size, *x.shape[1:]))
-    logits = np.concatenate([np.asarray(run(batch)) for batch in batches])
-    return logits[: len(x)].argmax(-1)
 
 
 def speeds(name: str, base: str, counts, times: dict[str, list[float]]) -> list[str]:

@@ -7,6 +7,7 @@ images of that training.
 import dataclasses
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import keras
@@ -42,7 +43,8 @@ def measure(config: Config, backend: str) -> Result:
     models = {name: made(config.folder, *of[:2]) for name, of in FORMATS.items()}
     sizes = {name: size(models[name], of[2]) for name, of in FORMATS.items()}
     classes = {
-        name: predicted(model, subject.x, config) for name, model in models.items()
+        name: predicted(model.predict_on_batch, subject.x, config)
+        for name, model in models.items()
     }
     batch = np.resize(subject.x, (config.batch_size, *subject.x.shape[1:]))
     steps = {name: lambda m=m: m.predict_on_batch(batch) for name, m in models.items()}
@@ -82,11 +84,11 @@ def made(folder: str, policy: str, mode: str | None) -> keras.Model:
     return model
 
 
-def predicted(model: keras.Model, x: np.ndarray, config: Config) -> np.ndarray:
+def predicted(run: Callable, x: np.ndarray, config: Config) -> np.ndarray:
     """Returns the classes of images, computed in the batches that are timed."""
     count = -(-len(x) // config.batch_size)
     batches = np.resize(x, (count, config.batch_size, *x.shape[1:]))
-    logits = np.concatenate([model.predict_on_batch(batch) for batch in batches])
+    logits = np.concatenate([np.asarray(run(batch)) for batch in batches])
     return logits[: len(x)].argmax(-1)
 
 

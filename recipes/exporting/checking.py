@@ -115,8 +115,8 @@ def check(
     largest = float(np.abs(differences).max())
     relative = largest / float(np.abs(_flat(expected)).max())
     of_rounding = None
-    whole = model.inputs[0].dtype == "uint8"  # pixels do not change by rounding
-    if precision in ROUNDED and not (relative <= TOLERANCES[precision] or whole):
+    photos = model.inputs[0].dtype == "uint8"  # pixels do not change by rounding
+    if precision in ROUNDED and not (relative <= TOLERANCES[precision] or photos):
         own = _differences_by_rounding(model, batches, expected)
         with np.errstate(divide="ignore"):
             of_rounding = float(_quadratic_mean(differences) / _quadratic_mean(own))

@@ -52,7 +52,7 @@ def _openvino(path, text):
 
 
 def _zipped(path, text):
-    """Appends an archive, as metadata of LiteRT does, or adds a file to one."""
+    """Appends an archive, as the metadata of LiteRT files."""
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr(FILE, text)
 

@@ -36,7 +36,7 @@ def calibration_images(name: str, served: Served) -> np.ndarray:
     """Returns images that give ranges, float32 (count, height, width, channels).
 
     Args:
-        name: Folder, table or data set; of more than 256 images some are drawn.
+        name: Folder or table; of more than 256 images some are drawn.
         served: The model that is exported; the images have the values that it takes.
 
     Raises:
