@@ -316,10 +316,8 @@ def test_modules_have_no_generic_names(path):
 def test_the_recipes_are_the_scripts_of_their_folder():
     scripts = {path.stem for path in (ROOT / "recipes").glob("*.py")} - {"__init__"}
     expected = {"finetune", "pretrain", "evaluate", "inspection", "segmentation"}
-    assert scripts == expected | {
-        "export",
-        "reproduce",
-    }  # what they share lies in folders
+    expected |= {"export", "reproduce", "serve"}
+    assert scripts == expected  # what they share lies in folders
 
 
 @on_last_backend

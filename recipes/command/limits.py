@@ -58,6 +58,12 @@ LIMITS = {  # {setting: (minimum, maximum)}
     "shots": (1, math.inf),
     "seeds": (1, 100),
     "jobs": (1, 64),
+    "port": (0, 2**16 - 1),
+    "queue": (1, math.inf),
+    "top": (1, math.inf),
+    "timeout": (0.001, math.inf),
+    "megabytes": (0.001, math.inf),
+    "megapixels": (0.001, math.inf),
     "seed": (0, 2**31 - 1),
 }
 

@@ -1,0 +1,97 @@
+"""The models that a server runs: of Keras, or exported files."""
+
+import dataclasses
+import json
+import runpy
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from exporting import runtime
+from PIL import Image
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """A model that answers requests.
+
+    Attributes:
+        prepare: Image of Pillow → array (height, width, channels), in any thread.
+        classify: Arrays (count, height, width, channels) → for each image a list of
+            (name, probability), the most probable first.
+        about: What the server says about it.
+        batch: Number of images of every call; None: any.
+    """
+
+    prepare: Callable[[Image.Image], np.ndarray]
+    classify: Callable[[np.ndarray], Sequence[list[tuple[str, float]]]]
+    about: dict
+    batch: int | None = None
+
+
+def load(config) -> Served:
+    """Loads the model of a `settings.Config`.
+
+    Raises:
+        ValueError: There is no such model, or it has no classes.
+    """
+    if config.is_export:
+        return exported(Path(config.model).expanduser(), config.top)
+    import keras  # an export needs none of them, and starts in less time
+    from scoring import candidates
+
+    import kerasvit
+
+    candidate = candidates.load(config.model, state=config.state)
+    model, transform = candidate.model, candidate.transform
+    about = {
+        "model": config.model,
+        "classes": candidate.classes,
+        "image_size": list(transform.size),
+        "runtime": f"Keras on {keras.backend.backend()}",
+    }
+    kerasvit.classify(model, Image.new("RGB", (8, 8)))  # or an error that says why not
+    return Served(
+        lambda image: transform(image, normalize=candidate.normalize),
+        lambda images: kerasvit.classify(model, images, config.top),
+        about,
+    )
+
+
+def exported(folder: Path, top: int) -> Served:
+    """Loads the folder of an export, with the runtime of its format."""
+    about = json.loads((folder / "export.json").read_text("utf-8"))
+    names = about["output"]["label_names"]
+    if about["output"]["name"] != "probabilities" or names is None:
+        raise ValueError(
+            f"`model`: {folder} returns {about['output']['name']}"
+            f"{'' if names else ' of classes without names'}. Export the model with "
+            "names and --outputs probabilities."
+        )
+    thresholds = about["output"]["thresholds"]
+    run = runtime.READERS[about["format"]](folder)
+
+    def classify(images):
+        return [best(row, names, thresholds, top) for row in run(images)]
+
+    return Served(
+        runpy.run_path(str(folder / "transform.py"))["read"],
+        classify,
+        {
+            "model": str(folder),
+            "classes": len(names),
+            "image_size": about["preprocessing"]["size"],
+            "runtime": about["compared"]["runtime"],
+        },
+        about["input"]["shape"][0],
+    )
+
+
+def best(row, names, thresholds, top: int) -> list[tuple[str, float]]:
+    """Returns the names of an image with their probabilities, as `classify` does."""
+    order = np.argsort(-row, kind="stable")
+    if thresholds is None:
+        order = order[:top]
+    else:
+        order = [i for i in order if row[i] >= thresholds[i]]
+    return [(names[i], float(row[i])) for i in order]
