@@ -347,6 +347,19 @@ def test_a_file_that_its_runtime_cannot_run_leaves_nothing(tmp_path, monkeypatch
 
 
 @on_last_backend
+def test_a_new_model_returns_zeros_and_is_exported(monkeypatch):
+    zeros = {str(size): np.zeros((size, 3)) for size in checking.BATCH_SIZES}
+    monkeypatch.setattr(checking, "_read_back", lambda *_: zeros)
+    monkeypatch.setattr(checking, "reader", lambda name: "runtime 1.0")
+    model = tiny("VisionTransformer")
+    for each in model.weights:
+        each.assign(0 * each)
+    errors = checking.check(model, "float32", FORMAT, Path("none"), 0.0, 1.0)
+    assert (errors.absolute, errors.relative) == (0.0, 0.0)
+    checking.check_errors(errors, "float32")
+
+
+@on_last_backend
 def test_a_file_with_other_outputs_leaves_nothing(tmp_path, monkeypatch):
     wrong = {str(size): np.zeros((size, 3)) for size in checking.BATCH_SIZES}
     monkeypatch.setattr(export.writing, "write", lambda *_: None)
