@@ -165,6 +165,8 @@ def _onnx(path, images, temporary):
             return None if batch is None else {"image": batch}
 
     options["op_types_to_quantize"].append("Conv")
+    # With signed inputs, products of the same input stay in float32.
+    options["activation_type"] = quantization.QuantType.QUInt8
     quantization.quantize_static(prepared, path, Reader(), **options)
 
 

@@ -6,6 +6,7 @@ Each function returns one of images (batch, height, width, C), float32. Run as a
 neither Keras nor kerasvit can be imported: a file that needs them gives an error.
 """
 
+import os
 import sys
 
 import numpy as np
@@ -26,7 +27,12 @@ def litert(folder):
     except ImportError:  # TensorFlow has an interpreter, too
         from tensorflow.lite.python.interpreter import Interpreter
 
-    run = Interpreter(f"{folder}/model.tflite").get_signature_runner()
+    # It takes one thread by default; the other runtimes take the cores they may use.
+    cores = os.cpu_count()
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    model = Interpreter(f"{folder}/model.tflite", num_threads=cores)
+    run = model.get_signature_runner()
     return lambda images: run(image=images)["output_0"]
 
 
