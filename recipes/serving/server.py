@@ -242,6 +242,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             while time.monotonic() < end and self.rfile.read1(2**16):
                 pass
 
+    def send_error(self, code, message=None, explain=None) -> None:
+        """Refuses what is no request of HTTP, or of another method."""
+        self._refuse(code, message or HTTPStatus(code).phrase)
+
     def _send(self, status, answer, headers=None):
         body = json.dumps(answer, ensure_ascii=False).encode()
         self.send_response(status)

@@ -227,6 +227,9 @@ def test_wrong_requests():
         assert " 411 " in running.send(f"{head}\r\n".encode())
         short = running.send(f"{head}Content-Length: 9\r\n\r\nabc".encode())
         assert " 400 " in short and "ended 6 bytes before" in short
+        status, answer = running.ask(b"x", method="PUT")
+        assert status == 501 and "'PUT'" in answer["error"]
+        assert '{"error": "Bad request' in running.send(b"nonsense\r\n\r\n")
         assert running.ask(grey(3))[0] == 200
     with Running(BRIGHTNESS, timeout=0.2) as running:
         with socket.create_connection(running.server.server_address) as line:
