@@ -33,22 +33,20 @@ class ResizeAndCrop(keras.layers.Layer):
         return (shape[0], *self.transform.size, shape[-1])
 
     def call(self, photographs):
-        x = ops.cast(photographs, "float32")
-        batch, height, width, channels = ops.shape(x)
         size, rounded = self.transform.size, self.transform.antialias
         # Counted, because torch.export makes constants of the sizes that it converts.
         lines = [
-            ops.ones_like(line, "int32") for line in (x[0, :, 0, 0], x[0, 0, :, 0])
+            ops.ones_like(line, "int32")
+            for line in (photographs[0, :, 0, 0], photographs[0, 0, :, 0])
         ]
         tall, wide = resized(*map(ops.sum, lines), self.transform)
         rows, in_height = weights(lines[0], tall, size[0], self.transform)
         columns, in_width = weights(lines[1], wide, size[1], self.transform)
-        x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch, width, -1))
-        x = ops.reshape(columns @ x, (batch, size[1], height, channels))
-        x = _whole(x) if rounded else x
-        x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch, height, -1))
-        x = ops.reshape(rows @ x, (batch, *size, channels))
-        x = _whole(x) if rounded else x
+        # Colours first, while a pixel has 8 bits: the products need no other order.
+        x = ops.cast(ops.transpose(photographs, (0, 3, 1, 2)), "float32")
+        x = x @ ops.transpose(columns)
+        x = rows @ (_whole(x) if rounded else x)
+        x = ops.transpose(_whole(x) if rounded else x, (0, 2, 3, 1))
         border = [min(max(round(255 * mean), 0), 255) for mean in self.transform.mean]
         inside = in_height[:, None, None] * in_width[:, None]
         return x + (1 - inside) * ops.convert_to_tensor(border, "float32")
