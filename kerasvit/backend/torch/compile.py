@@ -4,6 +4,7 @@ With `jit_compile=True` Keras passes its whole step to `torch.compile`, which re
 Keras's Python code, breaks the step into dozens of graphs, and compiles parts of it
 again at each step. Here `torch.compile` gets `call` alone, as one function of tensors:
 it records the operations, and reads no code. Loss, metrics and optimizer are Keras's.
+A `torch.compile(model)` of the user's own gets such a function, too, in inference.
 
 The contract is that of Keras on JAX and TensorFlow: a compiled function is made by
 `make_train_function` and the like, and who changes layers compiles the model again.
@@ -116,11 +117,48 @@ class CompiledCalls:
 
 
 class CompiledModel(CompiledCalls):
-    """Base before `keras.Model` of a model whose calls in a step are compiled."""
+    """Base before `keras.Model` of a model whose calls in a step are compiled.
+
+    `torch.compile(model)` reads the code of `__call__`, and would break Keras's into
+    dozens of graphs. In inference it finds one function of tensors here instead.
+    """
+
+    _recorded: Callable
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        model = super().__new__(cls, *args, **kwargs)
+        vars(model)["_recorded"] = _inference(model)  # before the first attribute
+        return model
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        call = super().__call__  # type: ignore[misc]
+        if not torch.compiler.is_dynamo_compiling():
+            return call(*args, **kwargs)
+        training = kwargs.get("training")
+        if training is None:
+            training = current_training()
+        plain = len(args) == 1 and isinstance(args[0], torch.Tensor)
+        if training or not plain or kwargs.keys() - {"training"}:
+            return call(*args, **kwargs)
+        # What is read here is checked at each call: other variables, another graph.
+        return self._recorded(args[0], values_of(self.variables))  # type: ignore[attr-defined]
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         call = super().call  # type: ignore[misc]
         return compiled_call(self, call, inputs, training=training, mask=mask)
+
+
+def _inference(model: Any) -> Callable:
+    """Returns a model's inference as a function of images and values of variables."""
+    # PyTorch keeps the function, and would keep the model with it.
+    model = weakref.ref(model)
+
+    def record(inputs: torch.Tensor, values: list[torch.Tensor]) -> Any:
+        pairs = zip(model().variables, values, strict=True)
+        with keras.StatelessScope(pairs):
+            return model()(inputs, training=False)
+
+    return torch.compiler.allow_in_graph(record)
 
 
 def compiled_call(model: Any, call: Callable, inputs: Any, **options: Any) -> Any:

@@ -3,7 +3,7 @@
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from contextvars import ContextVar
+from threading import local
 from typing import Any
 
 import keras
@@ -27,22 +27,24 @@ LEAST_MULTIPLICATIONS = 2**23
 LEAST_ROWS_OF_GRADIENT = 1024  # for the gradient of the kernel
 
 
-_recorded: ContextVar[bool] = ContextVar("a call is being compiled", default=False)
+# PyTorch reads this where it compiles a layer's code, as it cannot a `ContextVar`.
+_state = local()
 
 
 def is_recorded() -> bool:
     """Returns whether a call is being compiled, for batches of one shape."""
-    return _recorded.get()
+    return getattr(_state, "recorded", False)
 
 
 @contextlib.contextmanager
 def recording() -> Iterator[None]:
     """Context in which a call is compiled."""
-    token = _recorded.set(True)
+    before = is_recorded()
+    _state.recorded = True
     try:
         yield
     finally:
-        _recorded.reset(token)
+        _state.recorded = before
 
 
 def product(
