@@ -10,8 +10,8 @@ have its size: `transform.py` in its folder reads photographs as `kerasvit.class
 does, with Pillow and NumPy alone. With `--inputs photo` the model takes photographs of
 any size and resizes them itself. The folder has the file of the format, `labels.txt`
 with the name of class i in line i + 1, and `export.json` with sizes, transform and
-measured errors. Without KERAS_BACKEND a backend that writes the format is chosen.
-EXPORT.md has the use of each format, and what works where.
+measured errors. If the backend of KERAS_BACKEND does not write the format, one that
+does loads the model. EXPORT.md has the use of each format, and what works where.
 """
 
 # ruff: noqa: E402
@@ -37,7 +37,7 @@ def start(arguments) -> Config:
         chosen = os.environ.get("KERAS_BACKEND")
         if chosen:
             startup.check_backend()
-        backend = formats.backend_for(config.format, chosen)
+        backend = formats.backend_for(config.format, config.dtype, chosen)
         config.check(backend)
     os.environ["KERAS_BACKEND"] = backend
     return config
@@ -69,7 +69,7 @@ def export(config: Config) -> Path:
         command_line.BadInput: The input is wrong, or the export differs from the model.
     """
     with command_line.checking_input():
-        backend = formats.backend_for(config.format, keras.backend.backend())
+        backend = keras.backend.backend()
         config.check(backend)
         out = check_folder(config.folder, config.replace)
         candidate = load(config)
@@ -130,7 +130,7 @@ def described(
     """Returns what `export.json` says about an export."""
     backend, found = keras.backend.backend(), served.calibration
     of_classes = {"label_names": metadata.names(candidate)}
-    if served.outputs != "features":
+    if candidate.has_head:
         of_classes["task"] = candidate.task
         of_classes["thresholds"] = found and found.thresholds
     return {
@@ -163,7 +163,7 @@ def report(
 ) -> list[str]:
     """Returns lines about an export."""
     height, width = served.transform.size
-    sizes = ", ".join(map(str, errors.batch_sizes))
+    sizes = ", ".join(map(str, dict.fromkeys(errors.batch_sizes)))
     taken = {
         "photo": "uint8 photographs of any size, RGB, and resizes them to "
         f"{height} × {width}",
@@ -184,13 +184,13 @@ def report(
             f"most {checking.MOST_OF_ROUNDING} passes."
         )
     return [
-        f"Read back by {errors.runtime}, without Keras, in batches of {sizes}: largest "
-        f"difference {errors.absolute:.1e}, {errors.relative:.1e} of the largest "
-        f"output.",
+        f"Read back by {errors.runtime}, without Keras, with "
+        f"{sum(errors.batch_sizes)} images in batches of {sizes}: largest difference "
+        f"{errors.absolute:.1e}, {errors.relative:.1e} of the largest output.",
         *compared,
         *(quantizing.report(int8) if int8 else []),
         f"It takes {taken}, and returns {served.outputs}.{resizing}",
-        f"Written: {out}, {size / 1e6:.1f} MB.",
+        f"Written on {keras.backend.backend()}: {out}, {size / 1e6:.1f} MB.",
     ]
 
 

@@ -73,7 +73,7 @@ def segment(config: Config) -> dict:
         keras.utils.set_random_seed(config.seed)
         backbone = features(config)
         size = backbone.input_shape[1:3]
-        transform = kerasvit.Preprocessing.from_config(backbone.preprocessing)
+        transform = backbone.preprocessing
         as_rgb(np.zeros((1, 1, transform.channels)), config.bands)  # it checks them
         dataset = labelled_masks.find(config, size, transform)
         out = f"runs/segmentation-{dataset.name}-{keras.backend.backend()}"
@@ -140,6 +140,10 @@ def features(config: Config) -> kerasvit.FeatureModel:
     layers = [int(x) if x.lstrip("-").isdecimal() else x for x in config.layers]
     backbone = kerasvit.features(model, layers or None)
     backbone.trainable = config.trains_backbone
+    # Of the images and masks, which the file of the model states.
+    backbone.preprocessing = labelled_masks.squashed(
+        backbone.preprocessing, backbone.input_shape[1:3]
+    )
     return backbone
 
 

@@ -1,4 +1,4 @@
-"""Exports a small model of each family, and writes the table of MEASURED.md.
+"""Exports small models of each family and kind, and writes the table of MEASURED.md.
 
     python -m recipes.benchmarks.exports            # every backend that is installed
     python -m recipes.benchmarks.exports --table    # the table from what was measured
@@ -74,6 +74,8 @@ FAMILIES = {  # {name in the table: (builder, arguments)}
     ),
 }
 IN_OTHER_DTYPES = ("ViT", "BiT")
+KINDS = ("features", "segmenter", "several labels", "any size")  # of ViT and Swin
+COLUMNS = (*FAMILIES, *KINDS)
 
 
 def main() -> None:
@@ -97,27 +99,27 @@ def main() -> None:
 
 
 def measure(backend: str) -> None:
-    """Exports all families to all formats that a backend writes."""
+    """Exports all columns to all formats that a backend writes."""
     import export
     from command import command_line
     from exporting.settings import Config
 
-    import kerasvit
-
     cells = stored(backend)
-    for family in FAMILIES:
-        for dtype in DTYPES if family in IN_OTHER_DTYPES else DTYPES[:1]:
+    for column in COLUMNS:
+        for dtype in DTYPES if column in IN_OTHER_DTYPES else DTYPES[:1]:
             for name, form in FORMATS.items():
-                key = cell(backend, name, dtype, family)
+                key = cell(backend, name, dtype, column)
                 refused = backend in form.refused or form.reason(dtype, backend)
                 if refused or key in cells:
                     continue
                 with tempfile.TemporaryDirectory() as folder:
-                    path, out = f"{folder}/model", f"{folder}/out"
-                    kerasvit.save_pretrained(model(family), path)
+                    path, values = saved(column, folder)
+                    out = f"{folder}/out"
+                    options = {"dtype": dtype, "model_input": values}
+                    if column != "several labels":  # whose sigmoids are exported, too
+                        options["outputs"] = "logits"
                     try:
-                        config = Config(path, name, out, dtype=dtype, outputs="logits")
-                        export.export(config)
+                        export.export(Config(path, name, out, **options))
                     except command_line.BadInput as error:
                         cells[key] = str(error)
                     else:
@@ -128,6 +130,29 @@ def measure(backend: str) -> None:
                 file(backend).write_text(
                     json.dumps({"of": versions(), "cells": cells}, indent=1), "utf-8"
                 )
+
+
+def saved(column: str, folder: str) -> tuple[str, str | None]:
+    """Saves the model of a column, and returns its path and `--model-input`."""
+    import segmentation
+
+    import kerasvit
+
+    path = f"{folder}/model"
+    if column == "features":
+        kerasvit.features(model("ViT"), -1).save(f"{path}.keras")
+        return f"{path}.keras", None
+    if column == "segmenter":
+        maps = kerasvit.features(model("Swin"))
+        segmentation.segmenter(maps, 10).save(f"{path}.keras")
+        return f"{path}.keras", "tf"
+    built = model(column if column in FAMILIES else "ViT")
+    if column == "several labels":
+        built.record["problem_type"] = "multi_label_classification"
+    elif column == "any size":
+        built = kerasvit.resize(built, (None, None))
+    kerasvit.save_pretrained(built, path)
+    return path, None
 
 
 def model(family: str):
@@ -149,7 +174,7 @@ def model(family: str):
 
 
 def cell(*parts: str) -> str:
-    """Returns the key of a cell: backend, format, dtype and family."""
+    """Returns the key of a cell: backend, format, dtype and column."""
     return " ".join(parts)
 
 
@@ -178,12 +203,12 @@ def stored(backend: str) -> dict[str, float | str]:
 def table() -> str:
     """Returns the table in Markdown."""
     cells = {key: x for each in startup.BACKENDS for key, x in stored(each).items()}
-    rows = [["format", "backend", "precision", *FAMILIES]]
+    rows = [["format", "backend", "precision", *COLUMNS]]
     rows.append(["---"] * len(rows[0]))
     for name, form in FORMATS.items():
         for backend in form.backends:
             for dtype in (x for x in DTYPES if not form.reason(x, backend)):
-                found = (cells.get(cell(backend, name, dtype, f)) for f in FAMILIES)
+                found = (cells.get(cell(backend, name, dtype, x)) for x in COLUMNS)
                 rows.append([name, backend, dtype, *map(shown, found)])
     lines = [f"| {' | '.join(row)} |" for row in rows]
     lines += ["", "Refused, and why:", ""]

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.metadata
 import importlib.util
+import math
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import numpy as np
 
 from . import runtime
 
-BATCH_SIZES = (1, 2, 5)
+BATCH_SIZES = (1, 2, 5, 8, 8, 8)  # 32 images
 PHOTO = (20, 500)  # sides of photographs
 CHANGED_BATCH = 16  # images of a call to compare quantised files
 # Largest difference that passes, as a share of the largest output. Models in other
@@ -44,7 +45,7 @@ class Errors:
     Attributes:
         absolute: Largest difference of an output.
         relative: The same, divided by the largest output.
-        batch_sizes: Numbers of images that were tried.
+        batch_sizes: Numbers of images of the calls.
         runtime: Package that read the file, with its version.
         of_rounding: For models with rounded numbers whose largest difference is above
             the tolerance: the quadratic mean of the differences, divided by that which
@@ -97,19 +98,24 @@ def check(
         ValueError: The runtime cannot load or run the file.
     """
     batch, *shape = model.inputs[0].shape
-    sizes = (batch,) if batch else BATCH_SIZES
+    sizes = BATCH_SIZES
+    if batch:
+        sizes = (batch,) * math.ceil(sum(BATCH_SIZES) / batch)
     random, batches = np.random.default_rng(0), {}
-    for size in sizes:
-        sides = [side or int(random.integers(*PHOTO)) for side in shape]
-        images = _images(random, (size, *sides), low, high)
-        batches[str(size)] = images.astype(model.inputs[0].dtype)
+    sides = {  # one for each batch size: some backends compile for each
+        size: [side or int(random.integers(*PHOTO)) for side in shape]
+        for size in dict.fromkeys(sizes)
+    }
+    for i, size in enumerate(sizes):
+        images = _images(random, (size, *sides[size]), low, high)
+        batches[str(i)] = images.astype(model.inputs[0].dtype)
     expected = {key: _outputs(model, each) for key, each in batches.items()}
     found = _read_back(name, folder, batches)
     for key, outputs in found.items():
         if outputs.shape != expected[key].shape:
             raise ValueError(
-                f"`format`: the exported model returns {outputs.shape} for {key} "
-                f"images; the Keras model {expected[key].shape}."
+                f"`format`: the exported model returns {outputs.shape} where the Keras "
+                f"model returns {expected[key].shape}."
             )
     differences = _flat({key: found[key] - expected[key] for key in found})
     largest = float(np.abs(differences).max())

@@ -99,32 +99,32 @@ FORMATS = {
 }  # fmt: skip
 
 
-def backend_for(name: str, chosen: str | None) -> str:
-    """Returns the backend that writes a format.
+def backend_for(name: str, dtype: str, chosen: str | None) -> str:
+    """Returns the backend that writes a format: the chosen one, if it does.
 
     Args:
         name: Key of `FORMATS`.
+        dtype: One of `DTYPES`. If no backend writes it, one of float32 is returned.
         chosen: Backend that the user chose, or None.
 
     Raises:
-        ValueError: The chosen backend does not write it, or none that does is
-            installed.
+        ValueError: No backend that writes it is installed.
     """
-    wanted = FORMATS[name]
-    able = " or ".join(wanted.backends)
-    if chosen in wanted.refused:
-        raise ValueError(
-            f"`format`: {name} is not written on {chosen}: {wanted.refused[chosen]}. "
-            f"Take KERAS_BACKEND={able}, or leave it unset."
-        )
-    backends = [chosen] if chosen else wanted.backends
-    installed = [each for each in backends if importlib.util.find_spec(each)]
+    able = writers(name, dtype) or writers(name, "float32")
+    ordered = sorted(able, key=lambda each: each != chosen)
+    installed = [each for each in ordered if importlib.util.find_spec(each)]
     if not installed:
         raise ValueError(
-            f"`format`: {name} is written on {able}, which is not installed: "
-            f"pip install {wanted.backends[0]}."
+            f"`format`: {name} is written on {' or '.join(able)}, which is not "
+            f'installed: pip install -e ".[{able[0]},recipes]".'
         )
     return installed[0]
+
+
+def writers(name: str, dtype: str) -> list[str]:
+    """Returns the backends that write a dtype in a format, the first by default."""
+    form, own = FORMATS[name], by_runtime(name, dtype)
+    return [each for each in form.backends if own or not form.reason(dtype, each)]
 
 
 def by_runtime(name: str, dtype: str) -> bool:
@@ -138,8 +138,13 @@ def calibrated() -> str:
 
 
 def check(name: str, dtype: str, backend: str) -> None:
-    """Raises a `ValueError` if a format refuses a dtype, or a package is missing."""
+    """Raises a `ValueError` for a backend or dtype, or if a package is missing."""
     wanted = FORMATS[name]
+    if reason := wanted.refused.get(backend):
+        raise ValueError(
+            f"`format`: {name} is not written on {backend}: {reason}. Take "
+            f"KERAS_BACKEND={' or '.join(wanted.backends)}."
+        )
     own = by_runtime(name, dtype)
     if not own and (reason := wanted.reason(dtype, backend)):
         others = [

@@ -85,7 +85,7 @@ def quantized(
     shown = images
     if images is None:
         shown = checking.random_images(served.model, served.low, served.high)
-    classes = candidate.task == "single_label" and served.outputs != "features"
+    classes = candidate.task == "single_label" and candidate.has_head
     of_one = classes and images is not None
     found = checking.changes(served.model, name, folder, shown, of_one)
     return {

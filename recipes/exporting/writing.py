@@ -18,6 +18,7 @@ from kerasvit.inspection import layers_in
 from .formats import FORMATS
 from .resizing import ResizeAndCrop
 
+OPSET = 18  # of ONNX
 PIXELS = (0.0, 255.0)
 ANY = 2, 40, 50, 3  # an example of an image whose sizes are not fixed
 HALVES = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
@@ -28,10 +29,12 @@ class Served:
     """A model to export, and what it takes and returns.
 
     Attributes:
-        model: Images (batch, height, width, channels) → outputs (batch, n), float32.
+        model: Images (batch, height, width, channels) → outputs, float32: (batch, n),
+            or features of several places.
         low, high: Range of its images' values.
         inputs: "photo", "pixels" or "normalized".
-        outputs: "probabilities", "logits" or "features".
+        outputs: "probabilities", "logits", "features", or "maps" (batch, height, width,
+            channels).
         transform: Evaluation transform, whose size is the model's.
         calibration: That of its probabilities, or None.
     """
@@ -53,7 +56,7 @@ def served(
     Args:
         candidate: Loaded model.
         inputs: "photo", of any size; "pixels" from 0 to 255; or "normalized".
-        outputs: "probabilities" or "logits"; without a head, features.
+        outputs: "probabilities" or "logits"; without a head, features or maps.
         batch: Number of images; None: any.
 
     Raises:
@@ -62,10 +65,11 @@ def served(
     """
     inner, transform = candidate.model, candidate.transform
     shape = tuple(inner.inputs[0].shape[1:])
-    if len(inner.outputs) != 1 or len(inner.output_shape) != 2:
+    if len(inner.outputs) != 1:
         raise ValueError(
-            "`model`: the model must have one output (batch, n). Its outputs have the "
-            f"shapes {[tuple(each.shape) for each in inner.outputs]}."
+            "`model`: a file has one output, and the outputs of the model have the "
+            f"shapes {[tuple(each.shape) for each in inner.outputs]}. Export each of "
+            "them: kerasvit.features(model, layer) has that of one block."
         )
     image = _input(transform, shape, inputs, batch)
     x, (low, high) = image, PIXELS
@@ -84,7 +88,7 @@ def served(
         low, high = min(ends), max(ends)
     x, calibration = inner(x), None
     if not candidate.has_head:
-        outputs = "features"
+        outputs = "maps" if len(inner.output_shape) == 4 else "features"
     elif outputs == "probabilities":
         if calibration := candidate.calibration:
             scale = 1 / np.broadcast_to(calibration.temperature, x.shape[1:])
@@ -229,6 +233,7 @@ def _onnx(model, path):
             input_names=["image"],
             output_names=[model.layers[-1].name],
             custom_translation_table={torch.ops.aten.squeeze.dim: squeeze},
+            opset_version=OPSET,
             verbose=False,
         )
     exported.save(path)

@@ -80,10 +80,9 @@ def load(
     _check_inputs(model, name, setting)
     if getattr(model, "adapters", None):
         kerasvit.merge_lora(model)
-    if hasattr(model, "record"):
-        if model.record["kwargs"].get("normalization"):
+    if own := getattr(model, "preprocessing", None):  # also of features
+        if any(each.name == "normalization" for each in model.layers):
             return Found(model, normalization(*VALUES["pixels"]), "from 0 to 255")
-        own = model.preprocessing
         return Found(model, normalization(own.mean, own.std), "as its record says")
     if values is None:
         option = setting.replace("_", "-")
@@ -133,7 +132,7 @@ def _check_inputs(model, name, setting):
     shape = getattr(model, "input_shape", None)  # a subclass has none
     is_image = isinstance(shape, tuple) and len(shape) == 4
     # Only models of kerasvit say how images of other channels are prepared.
-    if not is_image or (shape[-1] != 3 and not hasattr(model, "record")):
+    if not is_image or (shape[-1] != 3 and not hasattr(model, "preprocessing")):
         raise ValueError(
             f"`{setting}`: the inputs of {name} must be images (batch, height, width, "
             f"3). Received: {shape}."

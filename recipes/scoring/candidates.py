@@ -13,6 +13,7 @@ from scoring import any_model
 
 import kerasvit
 from kerasvit import imagenet_names
+from kerasvit.inspection import layers_in
 
 # Transforms of models that do not state theirs: of images that
 # `keras.utils.image_dataset_from_directory` reads, and of keras.applications.
@@ -220,10 +221,10 @@ def load(
             f"fixed size. Received: {model.input_shape[1:]}."
         )
     transform = OF_KERAS if name.endswith(".keras") else OF_APPLICATIONS
-    image = keras.Input((*size, 3), name="image")
+    image = keras.Input(model.input_shape[1:], name="image")
     return Candidate(
         model=keras.Model(image, model(found.prepare(image))),
-        transform=kerasvit.Preprocessing(size, **transform),
+        transform=_of_features(model) or kerasvit.Preprocessing(size, **transform),
         normalize=False,
         label_names=None,
         **own,
@@ -235,6 +236,14 @@ def weights_of(name: str) -> str:
     folder = Path(name).expanduser()
     is_run = (folder / "result.json").is_file() and (folder / "model").is_dir()
     return str(folder / "model") if is_run else name
+
+
+def _of_features(model):
+    """Returns the transform of the features in a model without classes, or None."""
+    if len(model.output_shape) == 2:
+        return None
+    inside = [x for x in layers_in(model) if isinstance(x, kerasvit.FeatureModel)]
+    return inside[0].preprocessing if inside else None
 
 
 def _label_names(names):

@@ -61,7 +61,7 @@ def find(
     of_model = of_model or Preprocessing(size)
     if config.folder:
         root = Path(config.folder).expanduser()
-        found, name = _Folder(root, _squashed(of_model, size)), root.resolve().name
+        found, name = _Folder(root, squashed(of_model, size)), root.resolve().name
         names = found.class_names()
     elif of_model.channels != 3:
         raise ValueError(
@@ -143,7 +143,7 @@ class _Part:
         return self.images[self.indices[i]]
 
 
-def _squashed(transform: Preprocessing, size: tuple[int, int]) -> Preprocessing:
+def squashed(transform: Preprocessing, size: tuple[int, int]) -> Preprocessing:
     """Returns a transform that resizes images without a crop."""
     whole = {"crop": 1.0, "mode": "squash", "kernel": "bicubic", "antialias": True}
     return dataclasses.replace(transform, size=size, **whole)

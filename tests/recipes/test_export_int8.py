@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 from command import command_line
-from exporting import formats, quantizing, runtime
+from exporting import formats, quantizing, runtime, writing
 from exporting.settings import Config
 from PIL import Image
 
@@ -59,6 +59,17 @@ def operations(out):
     return {node.op_type for node in onnx.load(out / "model.onnx").graph.node}
 
 
+def opset(out):
+    import onnx
+
+    [version] = [
+        each.version
+        for each in onnx.load(out / "model.onnx").opset_import
+        if not each.domain
+    ]
+    return version
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("calibrated", [False, True])
 @pytest.mark.parametrize("name", FORMATS)
@@ -87,6 +98,7 @@ def test_the_runtime_computes_with_whole_numbers(name, calibrated, tmp_path):
         expected = "QuantizeLinear" if calibrated else "DynamicQuantizeLinear"
         assert expected in operations(out)
         assert "LayerNormalization" in operations(out)
+        assert opset(out) == writing.OPSET
 
 
 @pytest.mark.long
