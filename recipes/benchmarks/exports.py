@@ -211,7 +211,7 @@ def table() -> str:
                 found = (cells.get(cell(backend, name, dtype, x)) for x in COLUMNS)
                 rows.append([name, backend, dtype, *map(shown, found)])
     lines = [f"| {' | '.join(row)} |" for row in rows]
-    lines += ["", "Refused, and why:", ""]
+    lines += ["", "Not written, and why:", ""]
     for name, form in FORMATS.items():
         lines += [
             textwrap.fill(f"- {name}, {what}: {why}.", 100, subsequent_indent="  ")

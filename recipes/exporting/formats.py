@@ -62,8 +62,7 @@ FORMATS = {
         ("torch",),
         {
             "tensorflow": "tf2onnx 1.17 has no rule for Erfc, a part of GELU",
-            "jax": "jax2onnx 0.13 has no rule for a reshape with a batch of any size, "
-            "and newer versions need an older orbax-checkpoint",
+            "jax": "jax2onnx 0.17 has no rule for a reshape with a batch of any size",
             "mixed_bfloat16": "ONNX Runtime has no bfloat16 on processors",
             "int8": "ONNX Runtime computes Keras's products of int8 many times slower "
             "than those of float32",

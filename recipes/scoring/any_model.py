@@ -80,9 +80,10 @@ def load(
     _check_inputs(model, name, setting)
     if getattr(model, "adapters", None):
         kerasvit.merge_lora(model)
-    if own := getattr(model, "preprocessing", None):  # also of features
+    if hasattr(model, "preprocessing"):  # also of features
         if any(each.name == "normalization" for each in model.layers):
             return Found(model, normalization(*VALUES["pixels"]), "from 0 to 255")
+        own = model.preprocessing
         return Found(model, normalization(own.mean, own.std), "as its record says")
     if values is None:
         option = setting.replace("_", "-")

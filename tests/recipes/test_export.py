@@ -269,11 +269,11 @@ def test_a_model_without_classes_returns_features(tmp_path):
     assert (found.outputs, found.model.output_shape) == ("features", (None, 16))
 
 
-@pytest.mark.parametrize("kind", mainly_on_last(["segmenter", "block", "normalising"]))
+@pytest.mark.parametrize("kind", mainly_on_last(["block", "segmenter", "normalising"]))
 def test_maps_of_pixels(kind, tmp_path):
     built_in = {"mean": OTHER["mean"], "std": [OTHER["std"]] * 3}
     normalising = {"normalization": built_in} if kind == "normalising" else {}
-    model = tiny("SwinTransformer", **normalising)
+    model = tiny("VisionTransformer", **normalising)
     transform = kerasvit.Preprocessing(16, **OTHER)
     model.record["preprocessing"] = transform.to_config()
     built, x, values = kerasvit.features(model, -1), pixels(), None
@@ -288,9 +288,13 @@ def test_maps_of_pixels(kind, tmp_path):
     assert found.transform == transform
     shown, expected = map(keras.ops.convert_to_numpy, (found.model(pixels()), built(x)))
     np.testing.assert_allclose(shown, expected, atol=1e-5 * abs(expected).max())
-    several = dataclasses.replace(candidate, model=kerasvit.features(model))
+
+
+@on_last_backend
+def test_several_outputs_are_refused(tmp_path):
+    kerasvit.features(tiny("SwinTransformer")).save(tmp_path / "maps.keras")
     with pytest.raises(ValueError, match="a file has one output, and .* Export each"):
-        writing.served(several, "pixels", "probabilities", None)
+        served(tmp_path / "maps.keras")
 
 
 @on_last_backend
