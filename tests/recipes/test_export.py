@@ -377,7 +377,8 @@ def test_a_file_that_its_runtime_cannot_run_leaves_nothing(tmp_path, monkeypatch
 
 @on_last_backend
 def test_a_new_model_returns_zeros_and_is_exported(monkeypatch):
-    zeros = {str(size): np.zeros((size, 3)) for size in checking.BATCH_SIZES}
+    sizes = enumerate(checking.BATCH_SIZES)
+    zeros = {str(i): np.zeros((size, 3)) for i, size in sizes}
     monkeypatch.setattr(checking, "_read_back", lambda *_: zeros)
     monkeypatch.setattr(checking, "reader", lambda name: "runtime 1.0")
     model = tiny("VisionTransformer")
@@ -390,8 +391,8 @@ def test_a_new_model_returns_zeros_and_is_exported(monkeypatch):
 
 @on_last_backend
 def test_a_file_with_other_outputs_leaves_nothing(tmp_path, monkeypatch):
-    sizes = checking.BATCH_SIZES
-    wrong = {str(i): np.zeros((size, 3)) for i, size in enumerate(sizes)}
+    sizes = enumerate(checking.BATCH_SIZES)
+    wrong = {str(i): np.zeros((size, 3)) for i, size in sizes}
     monkeypatch.setattr(export.writing, "write", lambda *_: None)
     monkeypatch.setattr(checking, "_read_back", lambda *_: wrong)
     folder = saved(tmp_path / "vit", names=None)
