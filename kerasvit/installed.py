@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 BACKENDS = ("tensorflow", "jax", "torch")
+INFERENCE = "openvino"  # a backend without training
 
 
 def check_backend() -> None:
@@ -20,11 +21,13 @@ def check_backend() -> None:
     if "keras" in sys.modules:
         return
     name, origin = backend()
-    if name in BACKENDS and _has(name):
+    known = (*BACKENDS, INFERENCE)
+    if name in known and _has(name):
         return
     installed = [each for each in BACKENDS if _has(each)]
-    fault = f"kerasvit runs on {', '.join(BACKENDS)}" if name not in BACKENDS else ""
-    fault = fault or f"{name} is not installed"
+    fault = f"{name} is not installed"
+    if name not in known:
+        fault = f"kerasvit runs on {', '.join(BACKENDS)}, and predicts on {INFERENCE}"
     if installed:
         remedy = " or ".join(f"`export KERAS_BACKEND={each}`" for each in installed)
         remedy = f"Installed: {', '.join(installed)}. Type {remedy}"

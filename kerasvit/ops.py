@@ -27,7 +27,7 @@ if BACKEND == "torch":
     BackendLayer = DirectCalls
 elif BACKEND == "jax":
     from .backend.jax import kernels as jax_kernels
-else:
+elif BACKEND == "tensorflow":
     from .backend.tensorflow import kernels as tensorflow_kernels
 
 

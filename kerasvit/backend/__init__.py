@@ -1,6 +1,7 @@
 """Code for each Keras backend: train steps, first and second derivatives.
 
-Only this package imports TensorFlow, JAX, PyTorch and private modules of Keras.
+Only this package imports TensorFlow, JAX, PyTorch, OpenVINO and private modules of
+Keras.
 """
 
 import keras
@@ -25,9 +26,15 @@ elif keras.backend.backend() == "torch":
     from .torch.derivatives import loss_derivatives as loss_derivatives
     from .torch.derivatives import value_at as value_at
     from .torch.train_step import TrainStep as TrainStep
+elif keras.backend.backend() == "openvino":  # for inference alone
+    from .openvino.inference import refuse as gradients_at
+    from .openvino.inference import refuse as input_gradient
+    from .openvino.inference import refuse as loss_derivatives
+    from .openvino.inference import refuse as value_at
+    from .openvino.train_step import TrainStep as TrainStep
 else:
     raise ImportError(
-        "kerasvit needs Keras with the backend TensorFlow, JAX or PyTorch. Received: "
-        f"{keras.backend.backend()!r}. Set KERAS_BACKEND to tensorflow, jax or torch "
-        "before Keras is imported."
+        "kerasvit needs Keras with the backend TensorFlow, JAX, PyTorch or OpenVINO. "
+        f"Received: {keras.backend.backend()!r}. Set KERAS_BACKEND to tensorflow, jax, "
+        "torch or openvino before Keras is imported."
     )

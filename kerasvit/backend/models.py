@@ -67,6 +67,10 @@ if keras.backend.backend() == "torch":  # where calls take no values
     from .torch.compile import CompiledModel
 
     Base = CompiledModel
+elif keras.backend.backend() == "openvino":
+    from .openvino.inference import InferenceModel
+
+    Base = InferenceModel
 
 _ORIGINAL = "_kerasvit_original"  # attribute of an output tensor of a clone
 

@@ -89,13 +89,13 @@ class RelativePositionBias(OwnLayer, keras.layers.Layer):
             grid = grid_of(image, self.patch_size)
         # Transposed first: TensorFlow's gradient of rows of a variable is sparse.
         table = ops.transpose(self.biases)
-        cells, tokens = table[:, :-CLASS_ROWS], table[:, -CLASS_ROWS:, None]
+        cells, tokens = table[:, :-CLASS_ROWS], table[:, -CLASS_ROWS:]
         cells = ops.reshape(cells, (self.num_heads, *offsets(self.grid)))
         if self.patch_size is not None:
             cells = _resampled(cells, offsets(grid), self.resampling_kernel)
         cells = _of_pairs(cells, grid)
         patches = grid[0] * grid[1]
-        as_query, as_key, as_both = ops.split(tokens, CLASS_ROWS, axis=1)
+        as_query, as_key, as_both = ops.split(tokens[..., None], CLASS_ROWS, axis=1)
         as_query = ops.broadcast_to(as_query, (self.num_heads, 1, patches))
         as_key = ops.broadcast_to(as_key, (self.num_heads, patches, 1))
         first = ops.concatenate([as_both, as_query], axis=2)

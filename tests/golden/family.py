@@ -69,7 +69,7 @@ class Family:
         """{quantity: array} in the original's layout."""
         taps = {quantity: self.tap(model, quantity) for quantity in quantities}
         inside = [q for q in taps if keras.backend.is_keras_tensor(taps[q])]
-        tapped = keras.Model(model.inputs, {q: taps[q] for q in inside})
+        tapped = type(model)(model.inputs, {q: taps[q] for q in inside})
         found = {**taps, **tapped.predict(images, verbose=0)}
         return {q: self.layout(model, q, array) for q, array in found.items()}
 

@@ -1,0 +1,1 @@
+"""What OpenVINO does in its own way."""
