@@ -27,7 +27,9 @@ if BACKEND == "torch":
     BackendLayer = DirectCalls
 elif BACKEND == "jax":
     from .backend.jax import kernels as jax_kernels
-elif BACKEND == "tensorflow":
+elif BACKEND == "openvino":
+    from .backend.openvino import kernels as openvino_kernels
+else:
     from .backend.tensorflow import kernels as tensorflow_kernels
 
 
@@ -403,6 +405,8 @@ def normalized(
     """Normalises maps by given statistics, (C,) each; see `batch_norm`."""
     if BACKEND == "torch":
         return torch_kernels.normalized(x, mean, variance, gamma, beta, epsilon)
+    if BACKEND == "openvino":
+        return openvino_kernels.normalized(x, mean, variance, gamma, beta, epsilon)
     return ops.batch_normalization(
         x, mean, variance, axis=-1, offset=beta, scale=gamma, epsilon=epsilon
     )

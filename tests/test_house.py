@@ -13,7 +13,7 @@ from tests.once import on_last_backend
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "kerasvit"
-BACKENDS = {"jax", "jaxlib", "tensorflow", "torch"}
+BACKENDS = {"jax", "jaxlib", "openvino", "tensorflow", "torch"}
 # Room → rooms of the package it may import from; of a file with an entry of its own,
 # these alone.
 MAY_SEE = {  # and `arguments` and `types`, which every room may import

@@ -54,6 +54,19 @@ def test_a_backend_that_is_not_installed(tmp_path, command):
     )
 
 
+def test_a_backend_for_inference_alone(tmp_path):
+    status, lines = run(
+        tmp_path, ["openvino"], "-c", "import kerasvit", KERAS_BACKEND="openvino"
+    )
+    assert status == 1
+    assert lines[-1] == (
+        "ImportError: Keras's backend is 'openvino', by KERAS_BACKEND, but openvino is "
+        "not installed. Installed: tensorflow, jax, torch. Type "
+        "`export KERAS_BACKEND=tensorflow` or `export KERAS_BACKEND=jax` or "
+        "`export KERAS_BACKEND=torch`."
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["import kerasvit.data", "kerasvit.data.built_in"])
 def test_the_packages_of_the_data(tmp_path, command):
@@ -91,7 +104,7 @@ def test_the_backend_is_that_of_keras(monkeypatch, tmp_path):
         assert installed.backend()[0] == "tensorflow"
     file.write_text('{"backend": "numpy"}')
     assert installed.backend() == ("numpy", f"by {file}")
-    with pytest.raises(ImportError, match="kerasvit runs on tensorflow, jax, torch"):
+    with pytest.raises(ImportError, match="tensorflow, jax, torch, .* on openvino"):
         installed.check_backend()
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     assert installed.backend() == ("jax", "by KERAS_BACKEND")

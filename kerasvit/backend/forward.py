@@ -16,6 +16,9 @@ from kerasvit.types import Tensor
 from .keras_private import present_values
 from .threads import used_here, using
 
+if keras.backend.backend() == "openvino":
+    from .openvino.inference import outputs as outputs_on_openvino
+
 PATIENCE = 10.0  # seconds
 
 
@@ -33,6 +36,8 @@ def outputs_of(model: keras.Model, x: Any) -> Any:
     variables = [model.trainable_variables, model.non_trainable_variables]
     both = [*variables[0], *variables[1]]
     with using(both):
+        if keras.backend.backend() == "openvino":
+            return outputs_on_openvino(model, x)
         if keras.backend.backend() != "jax":
             return model.predict_on_batch(x)
         step, count = _step(model), len(variables[0])

@@ -146,8 +146,14 @@ class ImageModel(QuantizableModel):
 
         Raises:
             ValueError: JAX or PyTorch would export a model for images of any size, or
-                PyTorch a SavedModel without torch_xla.
+                PyTorch a SavedModel without torch_xla, or OpenVINO another format than
+                its own.
         """
+        if keras.backend.backend() == "openvino" and format != "openvino":
+            raise ValueError(
+                f'On OpenVINO `format` must be "openvino". Received: {format!r}. Load '
+                "the weights with KERAS_BACKEND=tensorflow, jax or torch."
+            )
         xla = keras.backend.backend() != "torch" or find_spec("torch_xla")
         if format == "tf_saved_model" and not xla:
             raise ValueError(
@@ -157,7 +163,7 @@ class ImageModel(QuantizableModel):
             )
         signature = kwargs.get("input_signature") or args[1:]
         unknown = None in self.inputs[0].shape[1:3] and not signature
-        if unknown and keras.backend.backend() != "tensorflow":
+        if unknown and keras.backend.backend() in ("jax", "torch"):
             raise ValueError(
                 "JAX and PyTorch export models for images of one size. Received: a "
                 "model for images of any size. Export `kerasvit.resize(model, size)`, "

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import keras
+import ml_dtypes
 import openvino
 from openvino import opset16
 
@@ -29,6 +30,9 @@ def refuse(*args: Any, **kwargs: Any) -> NoReturn:
     )
 
 
+gradients_at = input_gradient = loss_derivatives = value_at = refuse
+
+
 class InferenceModel:
     """Base before `keras.Model`: computes in float32, with the weights as they are.
 
@@ -37,21 +41,11 @@ class InferenceModel:
     """
 
     fit = train_on_batch = refuse
-    variables: list[keras.Variable]
-    predict_function: Any
 
     def predict_step(self, data: Any) -> Any:
         """Returns the outputs of one batch, as arrays."""
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        x = keras.tree.map_structure(keras.ops.convert_to_numpy, x)
-        shapes = [(each.shape[1:], each.dtype) for each in keras.tree.flatten(x)]
-        # What a compiled call depends on; Keras would track an attribute.
-        now = [self.predict_function, shapes, *present_values(self.variables)]
-        before, run = vars(self).get("_compiled", ([], None))
-        if len(before) != len(now) or not all(map(_same, before, now)):
-            run = _compiled(self, x)
-            vars(self)["_compiled"] = now, run
-        return run(x)
+        return outputs(self, x)
 
     def test_step(self, data: Any) -> dict[str, Any]:
         """Returns the metrics after one batch, as Keras's step does."""
@@ -61,6 +55,24 @@ class InferenceModel:
         loss = compute_loss(model, x, y, y_pred, sample_weight, training=False)
         track_loss(model, loss, len(keras.tree.flatten(x)[0]))
         return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+
+def outputs(model: Any, x: Any) -> Any:
+    """Returns the outputs of a model for a batch, as arrays.
+
+    Args:
+        model: Built `keras.Model`.
+        x: Inputs of one batch.
+    """
+    x = keras.tree.map_structure(keras.ops.convert_to_numpy, x)
+    shapes = [(each.shape[1:], each.dtype) for each in keras.tree.flatten(x)]
+    # What a compiled call depends on: `variables_changed` makes new functions.
+    now = [model.predict_function, shapes, *present_values(model.variables)]
+    before, run = vars(model).get("_compiled", ([], None))
+    if len(before) != len(now) or not all(map(_same, before, now)):
+        run = _compiled(model, x)
+        vars(model)["_compiled"] = now, run  # Keras would track an attribute
+    return run(x)
 
 
 def _same(before: Any, now: Any) -> bool:
@@ -83,8 +95,9 @@ def _compiled(model: Any, x: Any) -> Callable[[Any], Any]:
         for array in keras.tree.flatten(x)
     ]
     tensors = [keras.ops.convert_to_tensor(node.output(0)) for node in nodes]
-    outputs = model(keras.tree.pack_sequence_as(x, tensors), training=False)
-    results = [tensor.output for tensor in keras.tree.flatten(outputs)]
+    found = model(keras.tree.pack_sequence_as(x, tensors), training=False)
+    results = [tensor.output for tensor in keras.tree.flatten(found)]
+    dtypes = keras.tree.map_structure(lambda tensor: tensor.dtype, found)
     graph = openvino.Model(results, nodes)
     compiled = openvino.compile_model(graph, "CPU", PRECISE)
     lock = threading.Lock()  # a second call meanwhile would raise an error
@@ -92,6 +105,12 @@ def _compiled(model: Any, x: Any) -> Callable[[Any], Any]:
     def run(x: Any) -> Any:
         with lock:
             arrays = compiled(keras.tree.flatten(x)).to_tuple()
-        return keras.tree.pack_sequence_as(outputs, arrays)
+        arrays = keras.tree.pack_sequence_as(dtypes, arrays)
+        return keras.tree.map_structure(_in_dtype, arrays, dtypes)
 
     return run
+
+
+def _in_dtype(array: Any, dtype: str) -> Any:
+    # OpenVINO gives the bits of bfloat16 to NumPy as float16.
+    return array.view(ml_dtypes.bfloat16) if dtype == "bfloat16" else array
