@@ -42,6 +42,7 @@ def run(backend, arguments, alike_on, packages=""):
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
             # One thread for each worker: threads of several would wait for each other.
             "OMP_NUM_THREADS": "1",
+            "TF_NUM_INTRAOP_THREADS": "1",
             **os.environ,
             "KERAS_BACKEND": backend,
             "PYTHONPATH": os.pathsep.join(

@@ -9,6 +9,7 @@
     python -m recipes.benchmarks data       # images per second of the input pipeline
     python -m recipes.benchmarks hessian    # an eigenvalue of ViT-S/16 and PyHessian's
     python -m recipes.benchmarks int8 --folder runs/pets    # exports of a training
+    python -m recipes.benchmarks serve      # the ways to answer with ViT-S/16
     python -m recipes.benchmarks results    # the saved results, as Markdown
 
     python -m recipes.benchmarks.exports    # the table of exports in MEASURED.md

@@ -22,6 +22,7 @@ MEASUREMENTS = {  # {command: module that defines `measure`}
     "quantization": "quantization",
     "int8": "exported",
     "hessian": "hessian_cost",
+    "serve": "serve_cost",
 }
 
 

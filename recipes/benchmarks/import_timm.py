@@ -6,6 +6,7 @@ operators from a compiled library, which a torch without CUDA cannot load.
 
 import functools
 import importlib
+from pathlib import Path
 
 
 def import_timm():
@@ -21,6 +22,24 @@ def import_timm():
             raise
     _define_operators()
     return importlib.import_module("timm")
+
+
+def timm_model(folder: Path, config: dict):
+    """Loads timm's model of a folder of `save_pretrained`, in plain torch.
+
+    Args:
+        folder: It has the file of the weights.
+        config: Content of its config.json.
+    """
+    from safetensors.torch import load_file
+
+    model = import_timm().create_model(
+        config["architecture"],
+        num_classes=config["num_classes"],
+        **config["model_args"],
+    )
+    model.load_state_dict(load_file(folder / "model.safetensors"))
+    return model
 
 
 @functools.cache  # keeps the library, with which the definitions are deleted

@@ -21,7 +21,7 @@ from training import dry_run
 import kerasvit
 
 from . import rivals, timing
-from .import_timm import import_timm
+from .import_timm import timm_model
 from .keras_steps import kerasvit_model
 from .results import Result
 from .settings import Config
@@ -94,19 +94,6 @@ def load_kerasvit(folder: str) -> keras.Model:
         import jax
 
         jax.block_until_ready([v.value for v in model.weights])
-    return model
-
-
-def timm_model(folder: Path, config: dict):
-    """Loads timm's model of the same file, in plain torch."""
-    from safetensors.torch import load_file
-
-    model = import_timm().create_model(
-        config["architecture"],
-        num_classes=config["num_classes"],
-        **config["model_args"],
-    )
-    model.load_state_dict(load_file(folder / "model.safetensors"))
     return model
 
 

@@ -73,6 +73,11 @@ def keras_resnet(config: Config, images, labels) -> Callable:
 
 def keras_hub_vit(config: Config, images, labels) -> Callable:
     """Returns a step of keras-hub's ViT of the same size."""
+    return keras_step(config, new_keras_hub_model(config), images, labels)
+
+
+def new_keras_hub_model(config: Config) -> keras.Model:
+    """Returns keras-hub's model with new weights."""
     from keras_hub.models import ViTBackbone, ViTImageClassifier
 
     numbers = getattr(kerasvit, config.name).numbers
@@ -84,8 +89,7 @@ def keras_hub_vit(config: Config, images, labels) -> Callable:
         hidden_dim=numbers["width"],
         mlp_dim=numbers["mlp_dim"],
     )
-    model = ViTImageClassifier(backbone=backbone, num_classes=1000, pooling="token")
-    return keras_step(config, model, images, labels)
+    return ViTImageClassifier(backbone=backbone, num_classes=1000, pooling="token")
 
 
 def kerasformers_vit(config: Config, images, labels) -> Callable:

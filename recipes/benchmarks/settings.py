@@ -20,8 +20,9 @@ MODELS = {
     "sam": ("ViTS16", "BiTR50x1"),
     "data": ("ViTS16",),
     "hessian": ("ViTS16",),
+    "serve": ("ViTS16",),
 }
-ROUNDS = {"hessian": 60}
+ROUNDS = {"hessian": 60, "serve": 7}
 WARMUP = {"forward": 2, "train": 2}
 OF_A_TRAINING = ("quantization", "int8")
 ON_EVERY_BACKEND = ("forward", "train", "sam", "load", "import", "hessian")
@@ -53,17 +54,18 @@ class Config:
             "quantization",
             "int8",
             "hessian",
+            "serve",
             "results",
         ],
         tyro.conf.Positional,
     ]
     """forward: inference; train: an AdamW step; sam: SAM methods; load: a model file;
     import: kerasvit; data: the input pipeline; quantization: int8 and int4 of a trained
-    model; int8: its exports in int8; hessian: an eigenvalue of 32 images; results:
-    prints saved results as Markdown."""
+    model; int8: its exports in int8; hessian: an eigenvalue of 32 images; serve: ways
+    to answer with a model; results: prints saved results as Markdown."""
     model: tuple[str, ...] = ()
     """Names of kerasvit.list_models(); default ViTB16 for forward and load, ViTS16 for
-    train, data and hessian, and both ViTS16 and BiTR50x1 for sam."""
+    train, data, hessian and serve, and both ViTS16 and BiTR50x1 for sam."""
     rivals: tuple[RIVAL, ...] | None = None
     """Other libraries, for forward and train; default all that are installed or given,
     but timm-compiled and kerasvit-compiled (PyTorch), whose compilation takes a
@@ -80,8 +82,8 @@ class Config:
     batch_size: int = 8
     """Images per step."""
     rounds: int | None = None
-    """Timed steps per implementation; default 15. For hessian, the largest number of
-    products; default 60."""
+    """Timed steps per implementation; default 15, for serve 7. For hessian, the largest
+    number of products; default 60."""
     warmup: int | None = None
     """Untimed steps before, which compile; default 1, for forward and train 2."""
     dtype: Literal["float32", "mixed_bfloat16"] = "float32"
@@ -130,6 +132,8 @@ def read(arguments: Sequence[str]) -> Config:
         if config.folder is not None and not Path(config.folder).is_dir():
             raise ValueError(f"`folder`: there is no folder {config.folder}.")
         check_sources(config)
+        if config.what == "serve" and not hasattr(os, "sched_setaffinity"):
+            raise ValueError("serve chooses cores as Linux does. Run it on Linux.")
         if config.what in OF_A_TRAINING:
             check_training(config.folder)
         if config.what == "results":

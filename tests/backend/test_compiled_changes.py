@@ -26,7 +26,8 @@ def trained_by(kind, model, jit=True, **options):
 
 
 @on_torch
-@pytest.mark.parametrize("kind", [pytest.param("plain", marks=pytest.mark.long), "sam"])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["plain", "sam"])
 def test_models_and_batches_are_freed(kind):
     import torch
 

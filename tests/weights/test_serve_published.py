@@ -50,6 +50,7 @@ def load_all(served):
     return lines
 
 
+@pytest.mark.long
 def test_names_load_from_the_server():
     with serve(SMALL) as served:
         assert served.narrow == {"ViTL16/sam"}
