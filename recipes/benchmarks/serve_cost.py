@@ -23,10 +23,10 @@ BASE = "timm, PyTorch"
 def measure(config: Config, backend: str) -> Result:
     """Times the ways to answer with a new model.
 
-    The columns are the seconds from the start of the process to the first answer; the
-    most memory of the process, which may have had 32 images; the latency of one image,
-    median and 95 % quantile; and images per second, also relative to timm in PyTorch,
-    the median of the rounds.
+    The columns are the number of cores; the seconds from the start of the process to
+    the first answer; the most memory of the process, which may have had 32 images; the
+    latency of one image, median and 95 % quantile; and images per second, also relative
+    to timm in PyTorch, the median of the rounds.
     """
     rows, seconds = [], {}
     with tempfile.TemporaryDirectory() as temporary:
@@ -40,12 +40,12 @@ def measure(config: Config, backend: str) -> Result:
             times = in_rounds(processes, config)
             peaks = {name: each.close() for name, each in processes.items()}
             for name, each in processes.items():
-                start = f"{each.start:.1f}", f"{peaks[name] / 1e6:.0f}"
-                speed = speeds(times[name], times.get(BASE))
-                rows.append([f"{name}, {cores} cores", *start, *speed])
+                row = [name, str(cores), f"{each.start:.1f}"]
+                row.append(f"{peaks[name] / 1e6:.0f}")
+                rows.append(row + speeds(times[name], times.get(BASE)))
                 for count, rounds in times[name].items():
                     seconds[f"{name}, {cores} cores, batch {count}"] = sum(rounds, [])
-    columns = ["start s", "MB", "p50 ms", "p95 ms"]
+    columns = ["cores", "start s", "MB", "p50 ms", "p95 ms"]
     for count in serve_ways.CALLS:
         columns += [f"images/s of {count}", f"/ {BASE}"]
     return Result.of(config, backend, columns, rows, seconds)

@@ -169,9 +169,12 @@ def _timm_onnx(folder):
 
     session = onnxruntime.InferenceSession(folder / "timm.onnx")
     (taken,) = session.get_inputs()
-    return lambda images: session.run(
-        None, {taken.name: np.ascontiguousarray(images.transpose(0, 3, 1, 2))}
-    )
+
+    def run(images):
+        inputs = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+        return session.run(None, {taken.name: inputs})[0]
+
+    return run
 
 
 def _export(form, dtype, config, folder):
