@@ -281,15 +281,15 @@ def is_fused(
     return mask is None and jax_kernels.computes_attention(query, key, training)
 
 
-def attention_weights(query: Tensor, key: Tensor, mask: Any = None) -> Tensor:
-    """Returns the weights of `attention`, (B, H, N, M), float32 at least."""
-    return ops.softmax(_scores(query, key, mask))
+def attention_weights(*args: Any) -> Tensor:
+    """Returns the softmax of the scores; the arguments are those of `_scores`."""
+    return ops.softmax(_scores(*args))
 
 
-def _scores(query: Tensor, key: Tensor, mask: Any = None) -> Tensor:
-    """Returns the scores before the softmax, (B, H, N, M), float32 at least."""
+def _scores(query: Any, key: Any, mask: Any = None, times: Any = ops.matmul) -> Tensor:
+    """Returns (B, H, N, M), float32 at least; `times` takes keys (B, H, d, M)."""
     query = ops.transpose(query, (0, 2, 1, 3)) * query.shape[-1] ** -0.5
-    scores = ops.matmul(query, ops.transpose(key, (0, 2, 3, 1)))  # (B, H, N, M)
+    scores = times(query, ops.transpose(key, (0, 2, 3, 1)))  # (B, H, N, M)
     # bfloat16 has 8 bits of precision: too few for a sum over hundreds of weights.
     exact = _exact(scores)
     if mask is None:

@@ -38,7 +38,7 @@ MAY_SEE = {  # and `arguments` and `types`, which every room may import
         *("models", "layers", "records", "backend", "adapters", "quantization"),
         "preprocessing",
     },
-    "quantization": {"backend"},
+    "quantization": {"quantization", "backend", "layers"},
     "lora": {"adapters", "checkpoints", "hub", "loading", "models", "backend"},
     "checkpoints": {"checkpoints"},
     "hub": {"hub", "checkpoints", "patterns", "version"},

@@ -93,10 +93,25 @@ class Attention(Layer):
         `mask` is that of `ops.attention`.
         """
         shape = ops.shape(x)
-        x = attention(query, key, value, mask, training)
+        if self.rounding is None:
+            x = attention(query, key, value, mask, training)
+        else:
+            x = self._by_products(query, key, value, mask)
         x = self._joined(reshape(x, (-1, shape[-1])))
         x = self.output_dense(x)
         return reshape(self.drop(x, training=training), shape)
+
+    def _by_products(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Any
+    ) -> Tensor:
+        """Returns `ops.attention` of rounded operands."""
+        weights = attention_weights(query, key, mask, self._multiplied)
+        operands = ops.cast(weights, value.dtype), ops.transpose(value, (0, 2, 1, 3))
+        x = self.operate(ops.matmul, weights=operands[0], value=operands[1])
+        return ops.transpose(x, (0, 2, 1, 3))
+
+    def _multiplied(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.operate(ops.matmul, query=query, key=key)
 
     def _joined(self, x: Tensor) -> Tensor:
         """Returns the joined heads, (B·N, D), as the output layer takes them."""
@@ -110,7 +125,7 @@ class Attention(Layer):
         """
         context = x if context is None else context
         query, key = self._heads(self.query, x), self._heads(self.key, context)
-        return attention_weights(query, key, self._mask)
+        return attention_weights(query, key, self._mask, self._multiplied)
 
     def _heads(self, dense: Dense, x: Tensor) -> Tensor:
         """Projects tokens to the heads: (B, N, D) → (B, N, H, d)."""

@@ -66,7 +66,8 @@ class BiasedAttention(Attention):
     def attention_weights(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """Returns the weights softmax(q kᵀ / √d + b), (batch, H, N, N)."""
         query, key = self._heads(self.query, x), self._heads(self.key, x)
-        return attention_weights(query, key, self._biases(positions))
+        biases = self._biases(positions)
+        return attention_weights(query, key, biases, self._multiplied)
 
     def _biases(self, positions: Tensor | None) -> Tensor | None:
         if self.position_bias is None:

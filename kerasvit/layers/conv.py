@@ -76,7 +76,12 @@ class Conv(Layer):
 
     def call(self, x: Tensor) -> Tensor:
         kernel = ops.convert_to_tensor(self.kernel)
-        return convolution(x, kernel, self.strides, self.kernel_size // 2)
+        border = self.kernel_size // 2
+        return self.operate(
+            lambda x, kernel: convolution(x, kernel, self.strides, border),
+            inputs=x,
+            kernel=kernel,
+        )
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         batch, *sides, _ = input_shape

@@ -35,7 +35,10 @@ class Dense(InnerLayer, keras.layers.Dense):
         if not plain:
             return super().call(x, training=training)
         bias = ops.convert_to_tensor(self.bias) if self.use_bias else None
-        return product(x, ops.convert_to_tensor(self.kernel), bias)
+        kernel = ops.convert_to_tensor(self.kernel)
+        return self.operate(
+            lambda x, kernel: product(x, kernel, bias), inputs=x, kernel=kernel
+        )
 
     def quantize(
         self, mode: str | None = None, type_check: bool = True, **kwargs: Any

@@ -8,12 +8,29 @@ import keras
 
 from kerasvit.arguments import ArgumentError
 from kerasvit.ops import BackendLayer, rematerialized
-from kerasvit.types import Shape
+from kerasvit.types import Shape, Tensor
 
 MAX_BYTES = 2**28  # a Swin-L's tables have 2 MB
 
 
-class InnerLayer(BackendLayer):
+class Roundable:
+    """A layer with operations whose operands may be rounded; a base before Keras's.
+
+    Attributes:
+        rounding: Function of an operation and {name: operand} that returns its result,
+            as `kerasvit.quantization.simulate` sets it. None: no operand is rounded.
+    """
+
+    rounding: Callable[[Callable, dict[str, Tensor]], Tensor] | None = None
+
+    def operate(self, operation: Callable, **operands: Tensor) -> Tensor:
+        """Returns the result of an operation with `operands`, in this order."""
+        if self.rounding is None:
+            return operation(*operands.values())
+        return self.rounding(operation, operands)
+
+
+class InnerLayer(Roundable, BackendLayer):
     """Base of layers that others call, which PyTorch does without Keras's bookkeeping.
 
     It is `keras.Layer` on the other backends.

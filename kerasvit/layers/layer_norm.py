@@ -35,5 +35,6 @@ class LayerNormalization(InnerLayer, keras.layers.LayerNormalization):
     def call(self, inputs: Tensor) -> Tensor:
         if self.axis != [-1] or self.rms_scaling or self.epsilon is None:
             return super().call(inputs)
-        x = layer_norm(inputs, self.gamma, self.beta, self.epsilon)
+        given = self.gamma, self.beta, self.epsilon
+        x = self.operate(lambda x: layer_norm(x, *given), normalized=inputs)
         return ops.cast(x, self.compute_dtype)

@@ -87,7 +87,8 @@ class LocalAttention(Layer):
         down, across = height // edge, width // edge
         rows = self._rows(x)
         value = self._split(self.value(rows), (0, 2, 1, 3))
-        x = ops.matmul(ops.cast(self._weights(rows), value.dtype), value)
+        weights = ops.cast(self._weights(rows), value.dtype)
+        x = self.operate(ops.matmul, weights=weights, value=value)
         x = ops.transpose(x, (0, 2, 1, 3))
         x = self.output_dense(reshape(x, (-1, self.num_heads * self.head_width)))
         x = reshape(x, (-1, down, across, edge, edge, self.width))
@@ -128,7 +129,8 @@ class LocalAttention(Layer):
     def _weights(self, rows: Tensor) -> Tensor:
         """Returns (B·windows, heads, N, N) for (B·windows·N, C)."""
         query = self._split(self.query(rows) * self.head_width**-0.5, (0, 2, 1, 3))
-        scores = ops.matmul(query, self._split(self.key(rows), (0, 2, 3, 1)))
+        key = self._split(self.key(rows), (0, 2, 3, 1))
+        scores = self.operate(ops.matmul, query=query, key=key)
         # bfloat16 keeps 8 bits: too few for a sum over the weights of a window.
         at_least = keras.backend.result_type(scores.dtype, "float32")
         return ops.softmax(

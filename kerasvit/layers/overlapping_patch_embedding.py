@@ -44,7 +44,12 @@ class OverlappingPatchEmbedding(PatchEmbedding):
         images = self._checked(images, *ops.shape(images)[1:3])
         kernel = ops.convert_to_tensor(self.kernel)
         x = ops.cast(images, self.compute_dtype)
-        return convolution(x, kernel, self.stride, 0) + self.bias
+        x = self.operate(
+            lambda x, kernel: convolution(x, kernel, self.stride, 0),
+            inputs=x,
+            kernel=kernel,
+        )
+        return x + self.bias
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         batch, *sides, _ = input_shape

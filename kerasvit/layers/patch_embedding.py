@@ -11,12 +11,12 @@ from kerasvit.arguments import patch_sides, whole_patches
 from kerasvit.ops import checked_in_graph, product
 from kerasvit.types import PatchSize, Shape, Tensor
 
-from .layer import OwnLayer
+from .layer import OwnLayer, Roundable
 from .resampling import resample_patches
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class PatchEmbedding(OwnLayer, keras.layers.Layer):
+class PatchEmbedding(OwnLayer, Roundable, keras.layers.Layer):
     """Projects each patch of an image to a token.
 
     It is a convolution whose stride is its kernel size, computed as one matrix product
@@ -82,7 +82,9 @@ class PatchEmbedding(OwnLayer, keras.layers.Layer):
         x = ops.cast(ops.reshape(x, (-1, p * q * channels)), self.compute_dtype)
         kernel = ops.reshape(self.kernel, (-1, self.width))
         bias = ops.convert_to_tensor(self.bias) if self.use_bias else None
-        x = product(x, kernel, bias)
+        x = self.operate(
+            lambda x, kernel: product(x, kernel, bias), inputs=x, kernel=kernel
+        )
         return ops.reshape(x, (-1, rows * columns, self.width))
 
     def _checked(self, images: Tensor | None, height: Any, width: Any) -> Tensor | None:

@@ -116,7 +116,8 @@ class RelativeAttention(Layer):
         _, height, width, _ = x.shape
         seen = self._padded(x)
         weights = ops.cast(self._weights(x, seen), x.dtype)
-        x = ops.matmul(weights, self._heads(self.value, seen))  # (B, heads, N, d)
+        value = self._heads(self.value, seen)
+        x = self.operate(ops.matmul, weights=weights, value=value)  # (B, heads, N, d)
         x = reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, self.value.units))
         return reshape(self.output_dense(x), (-1, height, width, self.filters))
 
@@ -149,7 +150,8 @@ class RelativeAttention(Layer):
         if self.key_dim:
             query = self._heads(self.query, x)
             key = ops.transpose(self._heads(self.key, seen), (0, 1, 3, 2))
-            content = ops.matmul(query * self.key_dim**-0.5, key)
+            query = query * self.key_dim**-0.5
+            content = self.operate(ops.matmul, query=query, key=key)
             scores = scores + ops.cast(content, scores.dtype)
         return ops.softmax(scores)
 

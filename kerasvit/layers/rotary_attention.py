@@ -76,7 +76,8 @@ class RotaryAttention(Attention):
 
     def attention_weights(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """Returns the weights softmax(q kᵀ / √d), (batch, H, N, N); see `Attention`."""
-        return attention_weights(*self._rotated_heads(x, positions))
+        query, key = self._rotated_heads(x, positions)
+        return attention_weights(query, key, None, self._multiplied)
 
     def _rotated_heads(
         self, x: Tensor, positions: Tensor | None

@@ -79,6 +79,9 @@ class StandardizedConv(Layer):
 
     def call(self, x: Tensor) -> Tensor:
         kernel = ops.cast(self.standardized_kernel(), x.dtype)
+        return self.operate(self._convolved, inputs=x, kernel=kernel)
+
+    def _convolved(self, x: Tensor, kernel: Tensor) -> Tensor:
         border = 0 if self.padding == "valid" else self.padding
         centred = self.strides == 1 and self.kernel_size % 2
         if border == "same" and (centred or self.kernel_size == 1):

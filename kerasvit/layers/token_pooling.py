@@ -10,11 +10,11 @@ from kerasvit.types import Shape, Tensor
 
 from .conv import TORCH_UNIFORM
 from .dense import dense_in
-from .layer import OwnLayer
+from .layer import OwnLayer, Roundable
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class TokenPooling(OwnLayer, keras.layers.Layer):
+class TokenPooling(OwnLayer, Roundable, keras.layers.Layer):
     """Halves the map of the patches, and doubles the channels of all tokens.
 
     A depthwise 3 × 3 convolution of stride 2, with zeros around the map, makes two
@@ -59,7 +59,12 @@ class TokenPooling(OwnLayer, keras.layers.Layer):
         tokens = ops.reshape(self.dense(tokens), (-1, self.prefix, 2 * channels))
         x = ops.reshape(x[:, self.prefix :], (-1, height, width, channels))
         kernel = ops.convert_to_tensor(self.kernel)
-        x = depthwise_convolution(x, kernel, strides=2, border=1) + self.bias
+        x = self.operate(
+            lambda x, kernel: depthwise_convolution(x, kernel, strides=2, border=1),
+            inputs=x,
+            depthwise_kernel=kernel,
+        )
+        x = x + self.bias
         patches = ops.reshape(x, (ops.shape(x)[0], -1, 2 * channels))
         return ops.concatenate([tokens, patches], axis=1), x
 

@@ -105,7 +105,8 @@ class WindowAttention(Layer):
         (height, width), (h, w), channels = self.grid, self.window, x.shape[-1]
         rows = self._rows(x)
         value = ops.transpose(self._heads(self.value(rows)), (0, 1, 3, 2, 4))
-        x = ops.matmul(ops.cast(self._weights(rows), value.dtype), value)
+        weights = ops.cast(self._weights(rows), value.dtype)
+        x = self.operate(ops.matmul, weights=weights, value=value)
         x = reshape(ops.transpose(x, (0, 1, 3, 2, 4)), (-1, channels))
         x = self.drop(self.output_dense(x), training=training)
         x = reshape(x, (-1, height // h, width // w, h, w, channels))
@@ -149,7 +150,8 @@ class WindowAttention(Layer):
         """Returns (B, windows, heads, N, N), N = h·w, for (B·windows·N, D)."""
         query, key = self._heads(self.query(rows)), self._heads(self.key(rows))
         query = ops.transpose(query, (0, 1, 3, 2, 4)) * query.shape[-1] ** -0.5
-        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 4, 2)))
+        key = ops.transpose(key, (0, 1, 3, 4, 2))
+        scores = self.operate(ops.matmul, query=query, key=key)
         # bfloat16 has too few bits; see `ops.attention`.
         at_least = keras.backend.result_type(scores.dtype, "float32")
         return ops.softmax(ops.cast(scores, at_least) + self._bias())

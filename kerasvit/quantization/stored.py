@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, TypeAlias
 import keras
 import numpy as np
 
-from .arguments import ArgumentError
-from .backend.keras_private import layers_in, owners, variables_changed
-from .backend.models import ClonableModel, check_no_integers_trained
-from .backend.threads import alone
-from .backend.train_step import trained_weights_changed
+from kerasvit.arguments import ArgumentError
+from kerasvit.backend.keras_private import layers_in, owners, variables_changed
+from kerasvit.backend.models import ClonableModel, check_no_integers_trained
+from kerasvit.backend.threads import alone
+from kerasvit.backend.train_step import trained_weights_changed
 
 CONFIGS = {
     "int8": keras.quantizers.Int8QuantizationConfig,
@@ -177,6 +177,12 @@ def quantize(model: Any, config: Any, filters: Filters = None) -> None:
         raise ValueError(
             f"{model.name} has adapters, which cannot be merged into quantised kernels "
             "later. Call kerasvit.merge_lora(model) before `quantize`."
+        )
+    if any(getattr(layer, "rounding", None) for layer in layers_in(model)):
+        raise ValueError(
+            f"{model.name} is simulated: its other products would still be rounded. "
+            "Quantise the model that it was made of, after "
+            "`model.set_weights(simulated.get_weights())`."
         )
     if _inputs(config) not in (
         None,
