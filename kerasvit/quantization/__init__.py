@@ -1,6 +1,7 @@
 """Few bits for weights and activations: stored by Keras's layers, or simulated."""
 
 from . import ranges as ranges
+from . import ranking as ranking
 from .quantizers import Log2 as Log2
 from .quantizers import TwinUniform as TwinUniform
 from .quantizers import Uniform as Uniform

@@ -1,6 +1,6 @@
 """Simulates quantised models of papers: rounds in arithmetic of floating point."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import keras
@@ -15,8 +15,9 @@ from kerasvit.layers import MLP, AttentionUnit, Dense
 from kerasvit.layers.layer import Roundable
 from kerasvit.types import Tensor
 
-from . import ranges
+from . import ranges, ranking
 from .quantizers import Log2, Quantizer
+from .ranking import KERNELS, Values
 from .stored import QuantizableModel
 
 # Method → that of its uniform quantizers.
@@ -27,10 +28,10 @@ METHODS = {
     "entropy": "entropy",
     "twin_uniform": "mse",
     "log2": "min_max",
+    "ranking": "min_max",
 }
 BATCH = 32  # images of a call, for an array
 SAMPLE = 2**17  # values that are kept of a tensor
-KERNELS = ("kernel", "depthwise_kernel")
 M = TypeVar("M", bound=QuantizableModel)
 
 
@@ -41,7 +42,7 @@ class Rounding:
         quantizers: {name of an operand: its quantizer}.
     """
 
-    def __init__(self, quantizers: dict[str, Quantizer]) -> None:
+    def __init__(self, quantizers: Mapping[str, Quantizer]) -> None:
         self.quantizers = quantizers
 
     def __call__(self, operation: Callable, operands: dict[str, Tensor]) -> Tensor:
@@ -84,8 +85,12 @@ def simulate(
             softmax and GELU have two ranges with scales of their own. "log2" (FQ-ViT):
             as "min_max", but softmax is rounded to powers of two; and the inputs of
             LayerNorms, which other methods leave as they are, are rounded too, with a
-            power of two for each channel.
-        bits: Number of bits, 2 to 16; or (of weights, of activations).
+            power of two for each channel. "ranking" (Liu et al.): scales that maximise
+            the correlation of each product with the rounded one and keep the order of
+            attention scores, and up to 2 bits more or less for sensitive layers and
+            others; see `kerasvit.quantization.ranking`.
+        bits: Number of bits, 2 to 16; or (of weights, of activations). For "ranking"
+            the mean of all weights.
 
     Raises:
         ValueError: The model is none of kerasvit, or is quantised or simulated already;
@@ -97,22 +102,34 @@ def simulate(
     """
     _check_floating(model)
     one_of("method", method, tuple(METHODS))
-    of_weights, of_activations = _bits(bits)
+    pair = _bits(bits)
     images = _images(model, batches)
     copy = _copy(model)
-    observers = _observed(copy, images, method == "log2")
-    after_gelu = _after_gelu(copy)
-    for layer, observer in observers.items():
-        quantizers = {
-            name: ranges.of_kernel(values, name, METHODS[method], of_weights)
-            if name in KERNELS
-            else _quantizer(
-                "gelu" if layer in after_gelu else name, values, method, of_activations
-            )
-            for name, values in observer.values().items()
-        }
+    values = _observed(copy, images, method == "log2")
+    if method == "ranking":
+        chosen = ranking.searched(copy, images[0], values, pair)
+    else:
+        chosen = _quantizers(values, _after_gelu(copy), method, pair)
+    for layer, quantizers in chosen.items():
         layer.rounding = Rounding(quantizers)
     return copy
+
+
+def _quantizers(
+    values: Values, after_gelu: list, method: str, bits: tuple[int, int]
+) -> dict[Any, dict[str, Any]]:
+    """Returns {layer: {name of an operand: quantizer}} by the operands alone."""
+
+    def one(layer: Any, name: str, x: np.ndarray) -> Quantizer:
+        if name in KERNELS:
+            return ranges.of_kernel(x, name, METHODS[method], bits[0])
+        kind = "gelu" if layer in after_gelu else name
+        return _quantizer(kind, x, method, bits[1])
+
+    return {
+        layer: {name: one(layer, name, x) for name, x in own.items()}
+        for layer, own in values.items()
+    }
 
 
 def _quantizer(name: str, values: np.ndarray, method: str, bits: int) -> Quantizer:
@@ -247,9 +264,7 @@ class Observer:
         }
 
 
-def _observed(
-    model: keras.Model, images: list[Any], norms: bool
-) -> dict[Any, Observer]:
+def _observed(model: keras.Model, images: list[Any], norms: bool) -> Values:
     """Returns {layer: what it computed with} for the layers with products.
 
     Args:
@@ -278,5 +293,5 @@ def _observed(
                 "Check the images and the weights.",
                 "batches",
             )
-        found[layer] = observer
+        found[layer] = values
     return found
