@@ -28,7 +28,7 @@ if BACKEND == "torch":
 elif BACKEND == "jax":
     from .backend.jax import kernels as jax_kernels
 elif BACKEND == "openvino":
-    from .backend.openvino import kernels as openvino_kernels
+    from .backend import openvino as openvino_kernels
 else:
     from .backend.tensorflow import kernels as tensorflow_kernels
 

@@ -27,11 +27,11 @@ elif keras.backend.backend() == "torch":
     from .torch.derivatives import value_at as value_at
     from .torch.train_step import TrainStep as TrainStep
 elif keras.backend.backend() == "openvino":  # for inference alone
-    from .openvino.inference import gradients_at as gradients_at
-    from .openvino.inference import input_gradient as input_gradient
-    from .openvino.inference import loss_derivatives as loss_derivatives
-    from .openvino.inference import value_at as value_at
-    from .openvino.train_step import TrainStep as TrainStep
+    from .openvino import TrainStep as TrainStep
+    from .openvino import gradients_at as gradients_at
+    from .openvino import input_gradient as input_gradient
+    from .openvino import loss_derivatives as loss_derivatives
+    from .openvino import value_at as value_at
 else:
     raise ImportError(
         "kerasvit needs Keras with the backend TensorFlow, JAX, PyTorch or OpenVINO. "

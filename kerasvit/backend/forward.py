@@ -17,7 +17,7 @@ from .keras_private import present_values
 from .threads import used_here, using
 
 if keras.backend.backend() == "openvino":
-    from .openvino.inference import outputs as outputs_on_openvino
+    from .openvino import outputs as outputs_on_openvino
 
 PATIENCE = 10.0  # seconds
 

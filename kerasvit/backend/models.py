@@ -68,7 +68,7 @@ if keras.backend.backend() == "torch":  # where calls take no values
 
     Base = CompiledModel
 elif keras.backend.backend() == "openvino":
-    from .openvino.inference import InferenceModel
+    from .openvino import InferenceModel
 
     Base = InferenceModel
 

@@ -7,9 +7,12 @@ from typing import Any, NoReturn
 import keras
 import ml_dtypes
 import openvino
+from keras import ops
 from openvino import opset16
 
-from ..keras_private import compute_loss, present_values, track_loss
+from kerasvit.types import Tensor
+
+from .keras_private import compute_loss, present_values, track_loss
 
 # OpenVINO's own choice is bfloat16 on CPUs that have products of it.
 PRECISE = {"INFERENCE_PRECISION_HINT": "f32"}
@@ -31,6 +34,18 @@ def refuse(*args: Any, **kwargs: Any) -> NoReturn:
 
 
 gradients_at = input_gradient = loss_derivatives = value_at = refuse
+
+
+class TrainStep:
+    """Base of trainers, none of which is made."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Refuses before a trainer checks its model.
+
+        Raises:
+            ValueError: Always.
+        """
+        refuse()
 
 
 class InferenceModel:
@@ -114,3 +129,22 @@ def _compiled(model: Any, x: Any) -> Callable[[Any], Any]:
 def _in_dtype(array: Any, dtype: str) -> Any:
     # OpenVINO gives the bits of bfloat16 to NumPy as float16.
     return array.view(ml_dtypes.bfloat16) if dtype == "bfloat16" else array
+
+
+def normalized(
+    x: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    epsilon: float,
+) -> Tensor:
+    """Same as `kerasvit.ops.normalized`.
+
+    OpenVINO 2026.4 gives wrong numbers for its own operation between a convolution and
+    a matrix product where the maps are constants, as in `model(x)`.
+    """
+    scale = ops.rsqrt(variance + epsilon)
+    scale = scale if gamma is None else scale * gamma
+    x = (x - mean) * scale
+    return x if beta is None else x + beta

@@ -1,1 +1,0 @@
-"""What OpenVINO does in its own way."""
