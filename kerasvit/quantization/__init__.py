@@ -2,6 +2,7 @@
 
 from . import ranges as ranges
 from . import ranking as ranking
+from .gptq import gptq as gptq
 from .quantizers import Log2 as Log2
 from .quantizers import TwinUniform as TwinUniform
 from .quantizers import Uniform as Uniform

@@ -100,11 +100,11 @@ def simulate(
     Reference: `kerasvit.quantization.ranges` and `.quantizers` have the equations.
     PTQ4ViT weights errors by gradients (its equation 7); here all errors count alike.
     """
-    _check_floating(model)
+    check_floating(model)
     one_of("method", method, tuple(METHODS))
     pair = _bits(bits)
-    images = _images(model, batches)
-    copy = _copy(model)
+    images = images_of(model, batches)
+    copy = floating_copy(model)
     values = _observed(copy, images, method == "log2")
     if method == "ranking":
         chosen = ranking.searched(copy, images[0], values, pair)
@@ -145,7 +145,8 @@ def _quantizer(name: str, values: np.ndarray, method: str, bits: int) -> Quantiz
     return ranges.of_activations(values, METHODS[method], bits)
 
 
-def _check_floating(model: Any) -> None:
+def check_floating(model: Any) -> None:
+    """Raises a `ValueError` for what is no model of kerasvit in floating point."""
     if not isinstance(model, QuantizableModel):
         raise ArgumentError(
             "`model` must be a model of kerasvit; for a trainer pass trainer.model. "
@@ -175,7 +176,7 @@ def _bits(bits: Any) -> tuple[int, int]:
     return of_weights, of_activations
 
 
-def _images(model: keras.Model, batches: Any) -> list[Any]:
+def images_of(model: keras.Model, batches: Any) -> list[Any]:
     """Returns batches of images without their labels."""
     if hasattr(batches, "shape"):
         batches = [batches[i : i + BATCH] for i in range(0, len(batches), BATCH)]
@@ -206,7 +207,7 @@ def _images(model: keras.Model, batches: Any) -> list[Any]:
     return found
 
 
-def _copy(model: M) -> M:
+def floating_copy(model: M) -> M:
     """Returns a copy of a model whose products are all of our own layers."""
 
     def again(layer: Any) -> Any:

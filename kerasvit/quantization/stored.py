@@ -156,7 +156,8 @@ def _resolved(mode: Any, config: Any) -> keras.quantizers.QuantizationConfig:
     if mode not in CONFIGS:
         raise ArgumentError(
             f"`mode` must be one of {', '.join(CONFIGS)}. Received: {mode!r:.100}. "
-            "gptq and awq are calibrated with samples of text, not of images.",
+            "Keras's gptq and awq are calibrated with samples of text; with images, "
+            "call kerasvit.quantization.gptq.",
             "mode",
         )
     return CONFIGS[mode]() if config is None else config
@@ -173,6 +174,11 @@ def quantize(model: Any, config: Any, filters: Filters = None) -> None:
     Raises:
         ValueError: As for `QuantizableModel.quantize`.
     """
+    quantize_all(model, checked(model, config, filters), config)
+
+
+def checked(model: Any, config: Any, filters: Filters) -> list[keras.layers.Layer]:
+    """Returns the layers that `quantize` quantises, or raises as it does."""
     if model.adapters:
         raise ValueError(
             f"{model.name} has adapters, which cannot be merged into quantised kernels "
@@ -200,7 +206,7 @@ def quantize(model: Any, config: Any, filters: Filters = None) -> None:
             f"other layers are {done[0].quantization_mode}. Load or build the model "
             "again, or choose other layers with `filters`."
         )
-    _quantize_all(model, layers, config)
+    return layers
 
 
 def _chosen(model: keras.Model, filters: Filters) -> list[keras.layers.Layer]:
@@ -240,9 +246,10 @@ def _matches(filters: str | Iterable[str], path: str) -> bool:
 
 
 @alone
-def _quantize_all(
+def quantize_all(
     model: keras.Model, layers: list[keras.layers.Layer], config: Any
 ) -> None:
+    """Quantises layers that `checked` has returned."""
     narrow = [layer.path for layer in layers if layer.compute_dtype == "float16"]
     if config.mode == "int8" and narrow:
         raise ArgumentError(
@@ -300,7 +307,7 @@ def restore(model: keras.Model, settings: Iterable[dict[str, Any]]) -> None:
             )
         layers = [dense[path] for path in group["layers"]]
         layers = [layer for layer in layers if layer.quantization_mode is None]
-        _quantize_all(model, layers, _config(group))
+        quantize_all(model, layers, _config(group))
 
 
 def _config(settings: dict[str, Any]) -> Any:
