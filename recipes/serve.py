@@ -13,7 +13,7 @@ its own runtime runs. SERVE.md has requests, answers and limits.
 # ruff: noqa: E402
 import sys
 
-from command import command_line
+from command import command_line, startup
 from serving.settings import Config
 
 
@@ -44,6 +44,7 @@ def serve(config: Config) -> None:
     Raises:
         command_line.BadInput: There is no such model, or the port is taken.
     """
+    startup.keep_freed_memory()
     with command_line.checking_input():
         model = models.load(config)
         service = server.Server(model, config)

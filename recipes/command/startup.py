@@ -1,5 +1,6 @@
 """Checks the packages and the backend before the imports that take seconds."""
 
+import ctypes
 import importlib.util
 import json
 import os
@@ -39,6 +40,19 @@ def check_backend() -> None:
             f"{subject} {name!r}, which is not installed. Install it, "
             f'pip install -e ".[{name},recipes]", or choose another with KERAS_BACKEND.'
         )
+
+
+def keep_freed_memory() -> None:
+    """Lets glibc keep the memory of freed tensors for the next, in this process.
+
+    By default it gives large blocks back to the system, which clears their pages when
+    they are used again: a third of the time of `predict` of a ViT-S/16 on PyTorch.
+    """
+    trim_threshold, mmap_threshold = -1, -3  # of malloc.h
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if hasattr(library, "mallopt"):  # musl has none
+        library.mallopt(mmap_threshold, 2**25)  # the most that it takes
+        library.mallopt(trim_threshold, 2**31 - 1)
 
 
 def backend() -> str:

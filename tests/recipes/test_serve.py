@@ -3,7 +3,10 @@
 import http.client
 import io
 import json
+import platform
 import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -254,6 +257,38 @@ def test_photographs_that_the_model_does_not_take_and_errors(capsys):
         status, answer = running.ask(grey(1))
         assert status == 500 and "log says why" in answer["error"]
     assert "ZeroDivisionError: a bug" in capsys.readouterr().err
+
+
+ALLOCATIONS = """
+import resource, sys
+import numpy as np
+from command import startup
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    arrays = [np.ones(2**20, "f8") for _ in range(12)]  # 8 MiB each
+    del arrays
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+if sys.argv[1] == "kept":
+    startup.keep_freed_memory()
+faults()
+print(faults())
+"""
+
+
+@on_last_backend
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc")
+def test_memory_of_large_arrays_is_kept():
+    without, kept = (
+        int(
+            subprocess.check_output(
+                [sys.executable, "-c", ALLOCATIONS, mode], cwd=serve.__file__[:-9]
+            )
+        )
+        for mode in ("", "kept")
+    )
+    assert without > 10 * max(kept, 100)
 
 
 @on_last_backend
