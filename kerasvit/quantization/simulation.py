@@ -61,7 +61,7 @@ def simulate(
     values. Kernels have a scale for each output, other tensors one.
 
         simulated = kerasvit.quantization.simulate(model, images, "mse", bits=4)
-        simulated.compile(metrics=["accuracy"])
+        simulated.compile(loss=loss, metrics=["accuracy"])
         simulated.evaluate(validation)
 
     Gradients pass the rounding unchanged, but for values out of range, whose gradient
