@@ -12,7 +12,7 @@ import pytest
 import kerasvit
 from tests.contract import to_numpy
 from tests.models.tiny import VIT, tiny
-from tests.once import long_elsewhere, mainly_on_last, on_last_backend
+from tests.once import long_elsewhere, mainly_on_last, on_last_backend, rest_long
 from tests.test_across_backends import OTHERS
 
 WIDE = {"image_size": (8, 16), "num_classes": 3}
@@ -185,7 +185,7 @@ np.savez(folder + "/found.npz", whole.predict(x, verbose=0), *levels.predict(x))
 
 
 @long_elsewhere
-@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("other", rest_long(OTHERS))
 def test_files_load_on_other_backends(other, tmp_path):
     model = tiny("SwinTransformer", image_size=(16, 32))
     levels = kerasvit.features(model)

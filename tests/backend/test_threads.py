@@ -13,6 +13,7 @@ from kerasvit.backend.forward import outputs_of
 from kerasvit.backend.keras_private import in_dtype
 from kerasvit.backend.threads import seen_here, using
 from tests.contract import to_numpy
+from tests.once import rest_long_elsewhere
 from tests.random_weights import randomised
 
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -97,7 +98,7 @@ VECTOR = RNG.normal(size=sum(w.size for w in vit().get_weights()))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TOOLS)
+@pytest.mark.parametrize("name", rest_long_elsewhere(TOOLS, 2))
 def test_a_tool_beside_itself_and_predictions(name):
     model = vit(dtype="mixed_bfloat16")
     weights = [w.copy() for w in model.get_weights()]

@@ -55,7 +55,7 @@ def test_batches_are_as_classify_prepares_images(images):
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("name", rest_long(data.AUGMENTATIONS, 6))
+@pytest.mark.parametrize("name", rest_long(data.AUGMENTATIONS, 3))
 def test_augmentations(name, images, caplog):
     augmentation, count = data.AUGMENTATIONS[name], images.train.images.channels
     classes = 2 if augmentation.mixing else None

@@ -18,7 +18,7 @@ from kerasvit.data import (
     StreamedImages,
     TrainingImages,
 )
-from tests.once import on_last_backend, rest_long
+from tests.once import long_elsewhere, on_last_backend, rest_long
 
 RANDOM = np.random.default_rng(0)
 PIXELS = RANDOM.integers(256, size=(22, 16, 16, 3), dtype="uint8")
@@ -138,7 +138,7 @@ def assert_equal(weights, expected):
         np.testing.assert_allclose(each, same, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.slow
+@long_elsewhere
 def test_fit_trains_epochs_without_a_number_of_steps():
     model, train = compiled(), train_batches()
     model.fit(train, epochs=3, verbose=0)
@@ -190,8 +190,8 @@ test_training_batches.continue_on_two_devices(20, 1)
 """
 
 
+@pytest.mark.long
 @pytest.mark.only_on("tensorflow", reason="of its MirroredStrategy")
-@pytest.mark.slow
 def test_devices_of_tensorflow_continue():
     path = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
     done = subprocess.run(

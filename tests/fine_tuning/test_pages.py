@@ -208,7 +208,7 @@ def test_a_calibrated_model_answers_sets(data, tmp_path, monkeypatch):
     assert np.mean(right) > 0.85
 
 
-@on_last_backend
+@pytest.mark.long
 def test_averages_of_models(data, linear):
     start = trained()
     kerasvit.fit_head(start, data[0])

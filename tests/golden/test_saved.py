@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import kerasvit
-from tests.once import rest_long_elsewhere
+from tests.once import mainly_on_last, rest_long_elsewhere
 
 from . import saved
 
@@ -15,7 +15,7 @@ IN_TURN = ["SAM", "LookSAM", "ASAM", "GSAM", "SAMON", "MSAM"]
 FAR = {"rtol": 1e-3, "atol": 1e-4}  # float32 on another backend
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", mainly_on_last(MODELS, 4))
 def test_a_file_and_a_folder_of_a_model(name):
     for model in (
         keras.saving.load_model(saved.SAVED / f"{name}.keras"),

@@ -47,7 +47,7 @@ def trained(builder, changes, dtype, remat, wrap=sam):
     return model
 
 
-@pytest.mark.parametrize(("builder", "changes", "dtype"), mainly_on_last(CASES, 3))
+@pytest.mark.parametrize(("builder", "changes", "dtype"), mainly_on_last(CASES))
 def test_blocks_train_as_without(builder, changes, dtype):
     both = [trained(builder, changes, dtype, remat) for remat in (False, True)]
     plain, remade = both

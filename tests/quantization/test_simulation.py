@@ -12,7 +12,12 @@ from kerasvit.quantization import METHODS, Log2, TwinUniform, Uniform, simulate
 from kerasvit.quantization.simulation import Observer
 from tests.contract import to_numpy
 from tests.models.tiny import TINY, tiny
-from tests.once import mainly_on_last, on_last_backend, rest_long
+from tests.once import (
+    mainly_on_last,
+    on_last_backend,
+    rest_long,
+    rest_long_elsewhere,
+)
 
 RNG = np.random.default_rng(2)
 X = RNG.normal(size=(4, 16, 16, 3)).astype("float32")
@@ -173,7 +178,7 @@ def test_layers_of_16_bits_adapters_and_features():
 TRAINERS = {"fit": lambda model: model, "SAM": kerasvit.SAM}
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", rest_long_elsewhere(TRAINERS))
 def test_training_recovers_what_4_bits_lose(trainer):
     """The trained weights then are those of the floating model."""
     model = tiny("VisionTransformer")

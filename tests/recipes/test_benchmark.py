@@ -324,7 +324,7 @@ def test_data_prints_images_a_second(config, capsys, monkeypatch, images):
     )
 
 
-@on_last_backend
+@pytest.mark.long
 def test_a_round_of_data_makes_all_its_batches(config, images):
     images("cat", 8)
     config = dataclasses.replace(config, folder=str(images("dog", 8)), image_size=16)

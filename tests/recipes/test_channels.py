@@ -124,7 +124,7 @@ def test_a_saved_model_tells_its_channels(trained, folder, capsys):
     assert "Means and deviations" not in capsys.readouterr().out
 
 
-@long_elsewhere
+@pytest.mark.long
 def test_weights_for_colours_are_trained_on_grey_images(tmp_path, capsys, caplog):
     kerasvit.save_pretrained(TINY(num_classes=3, image_size=32), "weights")
     folder = written(tmp_path / "grey", channels=1)
@@ -194,7 +194,7 @@ def test_the_report_draws_bands(trained, folder):
     assert np.shape(numbers["embeddings"]["filters"])[1:] == (8, 8, 3)
 
 
-@long_elsewhere
+@pytest.mark.long
 def test_an_export_takes_and_reads_the_bands(trained, folder):
     require(FORMAT)
     out = export.export(export.Config(trained, FORMAT, "out"))

@@ -92,7 +92,7 @@ def check_resumed(images, folder, tmp_path):
     assert_equal(alone("global", images, tmp_path), resumed)
 
 
-@long_elsewhere
+@pytest.mark.long
 def test_a_training_on_two_devices_continues_on_one(images, tmp_path):
     train(1, images, tmp_path, "resumed", codes=(1, 130, -signal.SIGINT))
     check_resumed(images, tmp_path, tmp_path / "alone")

@@ -19,7 +19,7 @@ from scoring.settings import Config
 
 import kerasvit
 from kerasvit import evaluation
-from tests.once import long_elsewhere, on_last_backend
+from tests.once import on_last_backend
 
 from .test_evaluate import save, vit
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 DIGITS = [str(i) for i in range(10)]
 
 
-@long_elsewhere
+@pytest.mark.long
 def test_models_on_corrupted_images(images, tmp_path, monkeypatch, capsys):
     """One of three corruptions fails; then the finished results are read."""
     monkeypatch.chdir(tmp_path)

@@ -256,7 +256,7 @@ def test_a_task_of_another_process_is_left_to_it(tmp_path, monkeypatch):
     assert order == ["b", "a"]
 
 
-@on_last_backend
+@pytest.mark.long
 def test_trainings_are_shared_and_never_repeated(tiny, monkeypatch):
     reproduce.reproduce(tiny)
     folders = sorted(Path(tiny.out, "trainings").iterdir())
@@ -277,7 +277,7 @@ def test_trainings_are_shared_and_never_repeated(tiny, monkeypatch):
     assert set(vits) < needed
 
 
-@on_last_backend
+@pytest.mark.long
 def test_a_seed_whose_training_diverges_is_left_out(tiny, monkeypatch, capsys):
     real = trainings.pretrain.pretrain
 

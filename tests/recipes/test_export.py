@@ -21,7 +21,7 @@ from scoring import candidates
 
 import kerasvit
 from tests.models.tiny import tiny
-from tests.once import mainly_on_last, on_last_backend
+from tests.once import mainly_on_last, on_last_backend, rest_long
 from tests.random_weights import randomised
 
 BACKEND = keras.backend.backend()
@@ -84,7 +84,7 @@ def test_the_runtime_alone_classifies_a_photograph(name, images, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("several", mainly_on_last([True, False]))
+@pytest.mark.parametrize("several", rest_long([True, False]))
 def test_a_calibrated_model(several, images, tmp_path):
     require(FORMAT)
     model = kerasvit.from_pretrained(saved(tmp_path / "vit"))

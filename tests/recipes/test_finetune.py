@@ -82,18 +82,21 @@ def finished(tmp_path_factory):
         return settings, finetune.compare(settings), starts
 
 
+@long_elsewhere
 def test_model_classifies(finished):
     model = kerasvit.from_pretrained(f"{finished[0].out}/sam/model")
     [(name, chance)] = kerasvit.classify(model, np.zeros((8, 8), "uint8"), top=1)
     assert name in "0123456789" and 0 < chance < 1
 
 
+@long_elsewhere
 def test_leaves_curves_and_results_and_nothing_else(finished):
     for run, log in (("plain", "log_without_SAM.csv"), ("sam", "log_with_SAM.csv")):
         names = {path.name for path in Path(finished[0].out, run).iterdir()}
         assert names == {"config.json", "result.json", "curves.png", "model", log}
 
 
+@long_elsewhere
 def test_the_card_states_the_training(finished):
     settings, (_, result), _ = finished
     card = (Path(settings.out) / "sam" / "model" / "README.md").read_text()
@@ -116,6 +119,7 @@ def test_the_card_states_the_training(finished):
     assert str(settings.out) not in card.split("## Training")[1]
 
 
+@long_elsewhere
 def test_both_trainings_begin_at_the_same_weights(finished):
     plain, sam = finished[2]
     for a, b in zip(plain, sam, strict=True):
@@ -228,7 +232,7 @@ def test_output_is_counted_in_steps(photos, capsys, monkeypatch):
     assert "Its card states no licence." in printed
 
 
-@on_last_backend
+@pytest.mark.long
 def test_settings_are_those_of_the_training(photos, capsys):
     settings = {"steps": 25, "warmup_steps": 20, "rho": 0.0}
     result = finetune.finetune(config(data=photos, out="o [new]/x", **settings))
@@ -304,12 +308,14 @@ def test_heads_for_imagenet_fit_its_numbers():
     assert not models.same_classes(None, numbers)
 
 
+@long_elsewhere
 def test_finished_training_shows_its_result(finished, capsys):
     again = finetune.compare(finished[0])
     assert again == json.loads(json.dumps(finished[1]))
     assert "is finished" in capsys.readouterr().out
 
 
+@long_elsewhere
 def test_other_settings_in_the_same_folder(finished):
     settings = dataclasses.replace(finished[0], rho=0.2)
     with pytest.raises(BadInput, match=r"(?s)other settings.*rho: .* 0.2 now"):
@@ -331,7 +337,7 @@ def test_folder_with_splits_and_images_not_square(images):
     assert model.record["label_names"] == ["cat", "dog"]
 
 
-@long_elsewhere
+@pytest.mark.long
 def test_tensorflow_datasets_in_mixed_precision():
     with tensorflow_datasets.testing.mock_data(num_examples=8):
         finetune.finetune(config(dataset="oxford_iiit_pet", dtype="mixed_bfloat16"))

@@ -14,6 +14,7 @@ from tests.once import (
     long_elsewhere,
     mainly_on_last,
     on_last_backend,
+    rest_long,
 )
 
 from . import small_training
@@ -76,7 +77,7 @@ def longhand(seen, momentum):
     return average
 
 
-@pytest.mark.parametrize("parts", [2, 1])
+@pytest.mark.parametrize("parts", rest_long([1, 2]))
 @long_elsewhere
 def test_averages_are_validated_and_kept(monkeypatch, parts):
     seen = []

@@ -16,8 +16,6 @@ import pretrain
 import pytest
 from training import step_log
 
-from tests.once import long_elsewhere
-
 from . import small_training
 from .small_training import last_state
 
@@ -81,7 +79,7 @@ def check_whole(run):
     return last_state(run)
 
 
-@long_elsewhere
+@pytest.mark.long
 def test_a_killed_training_continues(tmp_path):
     whole, run = tmp_path / "whole", tmp_path / "run"
     assert ended(start(run, 0, 2, 5)) == -signal.SIGKILL

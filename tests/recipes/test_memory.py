@@ -46,7 +46,7 @@ def test_a_dry_run_writes_nothing(capsys, tmp_path):
     )
 
 
-@on_last_backend
+@pytest.mark.long
 def test_a_dry_run_of_a_comparison_measures_both_trainings(capsys, tmp_path):
     finetune.main(finetune.Config(compare=True, dry_run=True))
     assert capsys.readouterr().out.count("peak memory") == 2

@@ -61,7 +61,7 @@ def test_each_optimizer_is_made_without_weight_decay(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", rest_long_elsewhere(optimizers.CLASSES))
+@pytest.mark.parametrize("name", rest_long_elsewhere(optimizers.CLASSES, 0))
 def test_each_optimizer_trains_with_all_other_options(name):
     options = {"rho": 0.05, "layer_decay": 0.5, "accumulate": 2, "weight_decay": 0.1}
     config = settings(optimizer=name, learning_rate=1e-3, no_decay="bias$", **options)

@@ -97,6 +97,7 @@ def test_a_given_radius_is_used():
     assert pretrain.radius(pretrain.parse(["vit_sam", "--rho", "0.3"])) == 0.3
 
 
+@on_last_backend
 @pytest.mark.parametrize("name", pretrain.PRESETS)
 def test_presets_parse(name):
     assert pretrain.parse([name]) == pretrain.PRESETS[name]
@@ -233,7 +234,7 @@ def test_bad_input_costs_no_training(changes, message, monkeypatch, tmp_path):
     assert not Path("run").exists()
 
 
-@on_last_backend
+@pytest.mark.long
 def test_config_and_card_state_the_share(photos):
     changes = {"share": 0.5, "share_seed": 3, "same_steps": True}
     result = pretrain.pretrain(config(data=photos, validations=1, **changes))

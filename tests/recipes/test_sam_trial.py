@@ -64,7 +64,7 @@ def test_a_trial_on_the_images_decides(tmp_path, capsys):
     assert "run is finished" in capsys.readouterr().out
 
 
-@on_last_backend
+@pytest.mark.long
 def test_a_continued_training_keeps_the_decision(helped, monkeypatch, tmp_path):
     def stop():
         raise KeyboardInterrupt

@@ -12,7 +12,11 @@ from training import step_log
 
 import kerasvit
 from kerasvit.data import TrainingBatches
-from tests.once import long_elsewhere, mainly_on_last, on_last_backend
+from tests.once import (
+    long_elsewhere,
+    on_last_backend,
+    rest_long_elsewhere,
+)
 
 from . import small_training
 from .small_training import check_same, interrupted, last_state, settings
@@ -63,7 +67,7 @@ def rows():
     return [int(line.split(",")[0]) for line in lines[1:]]
 
 
-@long_elsewhere
+@pytest.mark.long
 def test_training_continues_at_any_step(whole):
     stopped(3, control_c, minutes=0)
     assert last_state("run") == 3
@@ -109,7 +113,9 @@ def batches_with_nan(number):
 
 
 @pytest.mark.filterwarnings("ignore:The state after batch")  # it is not saved
-@pytest.mark.parametrize(("minutes", "saved"), mainly_on_last([(10, 10), (0, 12)]))
+@pytest.mark.parametrize(
+    ("minutes", "saved"), rest_long_elsewhere([(10, 10), (0, 12)], 0)
+)
 def test_loss_that_is_not_finite(minutes, saved, monkeypatch):
     monkeypatch.setattr(TrainingBatches, "with_epochs_of", batches_with_nan(12))
     message = r"The loss became .* in step 13 \(batch 12, .*state before it is kept in"

@@ -40,10 +40,8 @@ def outputs(folder):
     return [[line for line in lines if not notes.match(line)] for lines in printed]
 
 
-@pytest.mark.parametrize(
-    "script",
-    [*SCRIPTS[:1], *(pytest.param(s, marks=pytest.mark.long) for s in SCRIPTS[1:])],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_trains_in_two_processes(script, tmp_path):
     out = tmp_path / "out"
     command = [str(RECIPES / script), *COMMANDS[script], "--steps", "4"]

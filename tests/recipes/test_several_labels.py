@@ -27,7 +27,7 @@ from training import (
 
 import kerasvit
 from kerasvit import data, evaluation
-from tests.once import long_elsewhere, on_last_backend
+from tests.once import long_elsewhere, on_last_backend, rest_long
 
 pytestmark = pytest.mark.slow
 TINY = kerasvit.Variant(
@@ -75,6 +75,7 @@ def config(table, **changes):
     return dataclasses.replace(finetune.Config(data=str(table)), **{**given, **changes})
 
 
+@long_elsewhere
 def test_a_training_gives_thresholds_and_a_card(tmp_path, capsys):
     table = composed(tmp_path / "images", 250)
     finetune.main(config(table))
@@ -130,7 +131,7 @@ def test_all_forms_of_a_table_pass_the_first_checks(tmp_path):
         command_line.check(dataclasses.replace(asked, task="single_label"))
 
 
-@long_elsewhere
+@pytest.mark.long
 def test_models_are_scored_on_a_table(tmp_path, capsys):
     table = composed(tmp_path / "images", 250)
     for seed in (0, 1):
@@ -164,7 +165,7 @@ def test_models_are_scored_on_a_table(tmp_path, capsys):
 
 
 @long_elsewhere
-@pytest.mark.parametrize("loss", ["asymmetric", "focal", "sigmoid"])
+@pytest.mark.parametrize("loss", rest_long(["asymmetric", "focal", "sigmoid"]))
 def test_losses_of_several_labels(loss, tmp_path):
     table = composed(tmp_path / "images", 60)
     [result] = finetune.run([config(table, loss=loss, steps=10, rho=0.05)])

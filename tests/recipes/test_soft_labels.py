@@ -8,7 +8,7 @@ from finetune import Config, finetune
 from training.optimizers import accuracy_of, loss_of
 
 import kerasvit
-from tests.once import long_elsewhere, on_last_backend
+from tests.once import on_last_backend
 from tests.recipes.test_teachers import vit
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def test_class_indices_stay_where_nothing_is_mixed():
         assert type(accuracy_of(config)).__name__ == f"{kind}CategoricalAccuracy"
 
 
-@long_elsewhere
+@pytest.mark.long
 def test_mixed_labels_with_a_teacher_sam_and_parts(tmp_path, monkeypatch):
     """DeiT's batches, of which each image is twice in each of two parts."""
     monkeypatch.chdir(tmp_path)

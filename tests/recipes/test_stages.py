@@ -63,7 +63,7 @@ def stopped(config, call):
     return calls[-1]
 
 
-@long_elsewhere
+@pytest.mark.long
 def test_three_stages_are_trained_and_stated(settings, tmp_path, capsys):
     result = finetune.finetune(settings())
     out = capsys.readouterr().out

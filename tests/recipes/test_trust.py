@@ -133,7 +133,7 @@ def test_the_images_are_divided_as_in_the_training(tmp_path, monkeypatch):
         evaluate.evaluate(dataclasses.replace(asked, models=both))
 
 
-@on_last_backend
+@pytest.mark.long
 def test_trust_of_several_labels(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     table = composed(tmp_path / "images", 300)
@@ -257,7 +257,7 @@ def softmax(logits):
     return shares / shares.sum(-1, keepdims=True)
 
 
-@long_elsewhere
+@pytest.mark.long
 def test_means_of_views_and_of_models(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     paths = [digits(tmp_path / name, seed) for seed, name in enumerate("ab")]

@@ -8,6 +8,7 @@ import pytest
 from keras import layers, ops
 
 from kerasvit.training import GSAM, SAM, LookSAM
+from tests.once import rest_long_elsewhere
 from tests.trainers import (
     NAMES,
     RATE,
@@ -270,7 +271,7 @@ def test_several_outputs_count_in_both_passes(name):
     assert_same(values(two), values(one))
 
 
-@pytest.mark.parametrize("name", ["gsam", "looksam", "parts"])
+@pytest.mark.parametrize("name", rest_long_elsewhere(["gsam", "looksam", "parts"]))
 def test_eager_and_compiled_steps_agree(name):
     x, y = batch(7)
     results = []

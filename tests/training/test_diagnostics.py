@@ -96,7 +96,7 @@ def test_means_over_an_epoch_and_over_it_alone():
     assert "sharpness" not in fitted.evaluate(x, y, verbose=0, return_dict=True)
 
 
-@pytest.mark.parametrize("name", TWO_PASSES)
+@pytest.mark.parametrize("name", rest_long_elsewhere(TWO_PASSES))
 def test_the_training_is_the_same(name):
     x, y = batch(12)
     trainers = [compiled(TRAINERS[name](small())) for _ in range(2)]
@@ -230,7 +230,8 @@ def heard(trainer, data, **options):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"epochs": 3}, {"epochs": 2, "validation_split": 0.5}]
+    "options",
+    rest_long_elsewhere([{}, {"epochs": 3}, {"epochs": 2, "validation_split": 0.5}]),
 )
 def test_a_radius_that_is_too_large_is_named_once(options):
     trainer, data = sharp(1.0)

@@ -188,7 +188,7 @@ def check_steps(make, model=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", rest_long_elsewhere(OPTIMIZERS, 2))
 def test_every_optimizer(name):
     kind = getattr(optimizers, name)
     check_steps(lambda rate: kind(rate, weight_decay=0.3, global_clipnorm=0.5))
@@ -392,7 +392,7 @@ def test_optimizer_of_a_user():
             *(("plain", "float32"), ("sam", "float32"), ("gsam", "float32")),
             *(("sam", "mixed_float16"), ("sam", "mixed_bfloat16")),
         ],
-        everywhere=3,
+        everywhere=2,
     ),
 )
 def test_fit(kind, mode, dtype):

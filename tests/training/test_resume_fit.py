@@ -130,9 +130,7 @@ def assert_same_history(history, expected):
         np.testing.assert_allclose(history.history[name], values, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name", rest_long(rest_long_elsewhere(TRAINERS, everywhere=2), 4)
-)
+@pytest.mark.parametrize("name", rest_long(rest_long_elsewhere(TRAINERS), 4))
 def test_an_interrupted_training_ends_alike(name, tmp_path):
     straight = made(name)
     history = fit(straight, tmp_path / "straight")
@@ -235,6 +233,7 @@ def test_training_that_a_callback_ended(tmp_path):
     assert fit(made("plain"), tmp_path, epochs=4).epoch == [0, 1, 2, 3]
 
 
+@long_elsewhere
 def test_an_epoch_that_a_callback_stopped(tmp_path):
     def stop(model):
         model.stop_training = True
@@ -279,6 +278,7 @@ def test_a_state_of_another_training_raises(other, words, tmp_path):
         np.testing.assert_array_equal(now, then)
 
 
+@long_elsewhere
 def test_a_state_inside_an_epoch_needs_the_same_data(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fit(made("plain"), tmp_path, Interrupt(2))

@@ -255,6 +255,7 @@ def test_masks_are_the_same_in_both_passes_and_new_in_every_step(kind):
     np.testing.assert_allclose(near_losses, losses, rtol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.only_on("tensorflow", reason="XLA is the default or not there")
 def test_masks_are_the_same_under_xla():
     plain, _ = run(lambda model: model, "dropout", jit_compile=True)

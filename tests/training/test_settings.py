@@ -56,7 +56,7 @@ def weights_after(trainer, steps=1):
     return np.concatenate([to_numpy(v).ravel() for v in trainer.trainable_variables])
 
 
-@pytest.mark.parametrize("kind", MAKE)
+@pytest.mark.parametrize("kind", rest_long_elsewhere(MAKE, 2))
 def test_a_setting_acts_from_the_next_step_on(kind):
     """Two steps with the new value are those of a trainer that was made with it."""
     make, settings = MAKE[kind]

@@ -353,7 +353,7 @@ def test_msam_without_rho_is_plain_training():
     assert abs(far - models[1].train_on_batch(x, y)) > 1e-3
 
 
-@pytest.mark.parametrize("name", REMEMBERING)
+@pytest.mark.parametrize("name", rest_long_elsewhere(REMEMBERING))
 @pytest.mark.parametrize("way", ["trainer", "weights"])
 def test_stored_gradients_are_saved(name, way, tmp_path):
     x, y = batch()
