@@ -11,7 +11,7 @@ from .quantizers import Quantizer, TwinUniform, Uniform
 PERCENTILE = 99.99  # of absolute values; one of those that arXiv 2004.09602 compares
 # Parts of the largest absolute value that are tried as the end of the range.
 PARTS = 2.0 ** (-np.arange(41) / 8)
-BINS, EVERY = 2048, 16  # of the histogram of the entropy; every 16th end is tried
+BINS, FIRST, EVERY = 2048, 128, 16  # of the histogram of the entropy, and its ends
 SHIFTS = range(-8, 17)  # of the scales of a GELU's output
 SOFTMAX_SHIFTS = range(20)  # as PTQ4ViT
 FACTORS = 3  # the largest exponent of a channel's factor, as FQ-ViT
@@ -56,22 +56,24 @@ def _error(quantizer: Quantizer, values: np.ndarray) -> np.ndarray:
 def entropy_limit(sizes: np.ndarray, levels: int) -> float:
     """Returns the end of the range with the least relative entropy, as TensorRT.
 
-    A histogram of 2,048 bins is cut after i of them, for every 16th i from `levels` on.
-    P is what is left, with all that was cut off added to its last bin. Q are the bins
-    before the cut in `levels` groups, each group's sum in equal parts in those of its
-    bins that are not empty. i minimises Σ P log(P / Q). For 2,048 levels or more it is
-    the largest value. The first bin, which has the zeros of ReLU, counts as the second.
+    A histogram of 2,048 bins is cut after i of them, for every 16th i from 128 on, or
+    from `levels` on. P is what is left, with all that was cut off added to its last
+    bin. Q are the bins before the cut in `levels` groups, each group's sum in equal
+    parts in those of its bins that are not empty. i minimises Σ P log(P / Q). For 2,048
+    levels or more it is the largest value. The first bin, which has the zeros of ReLU,
+    counts as the second.
 
     Args:
         sizes: Absolute values, (count,).
         levels: Number of values to which the quantizer rounds them.
 
     Reference: Migacz 2017, "8-bit inference with TensorRT", the pseudocode of entropy
-    calibration; NVIDIA's pytorch_quantization/calib/histogram.py for the first bin.
+    calibration; NVIDIA's pytorch_quantization/calib/histogram.py for the first bin and
+    the first end.
     """
     counts, edges = np.histogram(sizes, BINS, (0, float(sizes.max()) or 1.0))
     counts[0] = counts[1]
-    ends = np.arange(BINS, levels - 1, -EVERY)
+    ends = np.arange(BINS, max(levels, FIRST) - 1, -EVERY)
     if not len(ends):
         return float(sizes.max())
     entropies = [_relative_entropy(counts, int(end), levels) for end in ends]

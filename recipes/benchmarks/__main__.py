@@ -21,6 +21,7 @@ MEASUREMENTS = {  # {command: module that defines `measure`}
     "data": "input_pipeline",
     "quantization": "quantization",
     "int8": "exported",
+    "simulate": "simulated",
     "hessian": "hessian_cost",
     "serve": "serve_cost",
 }

@@ -59,6 +59,7 @@ class Result:
             "data": ("data", steps[:2]),
             "quantization": (f"{model} quantization", steps[:2]),
             "int8": (f"{model} int8", steps[:2]),
+            "simulate": (f"{model} simulate", steps[:1]),
             "serve": (f"{model} serve", steps[:1]),
         }.get(config.what, (f"{model} {config.what}", steps))
         device = device_name.accelerator()

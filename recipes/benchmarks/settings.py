@@ -24,7 +24,7 @@ MODELS = {
 }
 ROUNDS = {"hessian": 60, "serve": 7}
 WARMUP = {"forward": 2, "train": 2}
-OF_A_TRAINING = ("quantization", "int8")
+OF_A_TRAINING = ("quantization", "int8", "simulate")
 ON_EVERY_BACKEND = ("forward", "train", "sam", "load", "import", "hessian")
 WITH_MEMORY = ("forward", "train", "sam", "load", "hessian")
 SOURCES = {"flax_source": "vit_jax", "kerasformers_source": "kerasformers"}  # packages
@@ -53,6 +53,7 @@ class Config:
             "data",
             "quantization",
             "int8",
+            "simulate",
             "hessian",
             "serve",
             "results",
@@ -61,8 +62,9 @@ class Config:
     ]
     """forward: inference; train: an AdamW step; sam: SAM methods; load: a model file;
     import: kerasvit; data: the input pipeline; quantization: int8 and int4 of a trained
-    model; int8: its exports in int8; hessian: an eigenvalue of 32 images; serve: ways
-    to answer with a model; results: prints saved results as Markdown."""
+    model; int8: its exports in int8; simulate: its accuracy by method and bits;
+    hessian: an eigenvalue of 32 images; serve: ways to answer with a model; results:
+    prints saved results as Markdown."""
     model: tuple[str, ...] = ()
     """Names of kerasvit.list_models(); default ViTB16 for forward and load, ViTS16 for
     train, data, hessian and serve, and both ViTS16 and BiTR50x1 for sam."""
@@ -97,7 +99,8 @@ class Config:
     folder: str | None = None
     """For load and hessian: a folder that save_pretrained wrote; default a new model.
     For data: a folder of class folders; default 400 JPEG files of scikit-learn's and
-    scikit-image's photographs. For quantization and int8: the folder of a training. For
+    scikit-image's photographs. For quantization, int8 and simulate: the folder of a
+    training. For
     results: the folder of their files; default runs/benchmarks."""
 
     @property

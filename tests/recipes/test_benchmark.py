@@ -18,6 +18,7 @@ from training import dry_run
 
 import kerasvit
 import recipes.benchmarks.__main__ as benchmarks
+from kerasvit.quantization import METHODS
 from recipes.benchmarks import (
     hessian_cost,
     input_pipeline,
@@ -27,6 +28,7 @@ from recipes.benchmarks import (
     rivals,
     sam_cost,
     settings,
+    simulated,
     timing,
 )
 from tests.once import on_last_backend
@@ -493,3 +495,16 @@ def test_int8_measures_the_exports_that_can_be_written(run):
             whole = rows[f"{name.split(',')[0]}, float32"]
             assert float(row["MB"]) < float(whole["MB"])
     assert "MatMul" in rows["onnx, int8"]["slowest operations"]
+
+
+@pytest.mark.long
+def test_simulate_measures_every_method(run, monkeypatch):
+    (run / "result.json").write_text("{}")
+    monkeypatch.setattr(simulated, "BITS", (8, 2))
+    options = ["--folder", str(run), "--batch-size=128"]
+    benchmarks.main(settings.read(["simulate", *options]))
+    [found] = results.saved(results.FOLDER)
+    same = {name: float(cells[-1]) for name, *cells in found.rows}
+    assert same.pop("float32") == 100 and len(same) == 2 * len(METHODS)
+    assert min(same[f"{method}, 8 bits"] for method in METHODS) > 90
+    assert same["min_max, 2 bits"] < 50
