@@ -184,6 +184,7 @@ AUGREG = {  # arXiv 2106.10270, big_vision configs/vit_i1k.py: (magnitude, mixup
     "strong2": (20, 0.8),
 }
 
+#: Name → `Augmentation`, of which `batches` takes one by its name.
 AUGMENTATIONS = {
     "none": Augmentation(),
     "shift": Augmentation(moves=(shift(0.05, 5.4),)),  # text stays readable: no flip

@@ -15,10 +15,12 @@ from rich.progress import track
 
 from kerasvit.preprocessing import ChannelsError, read_bands, read_image
 
+#: Endings of the files that are images, in lower case.
 SUFFIXES = {
     *(".jpg", ".jpeg", ".jfif", ".png", ".webp", ".avif", ".bmp", ".gif", ".tif"),
     *(".tiff", ".npy"),
 }
+#: Sentence of an error for HEIC files, which are not read.
 CONVERT_HEIC = (
     "Convert HEIC to JPEG, for example with ImageMagick, `magick mogrify -format jpg "
     "*.heic`."

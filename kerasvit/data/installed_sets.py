@@ -91,6 +91,7 @@ class BuiltIn:
     test_images: int = 0
 
 
+#: Name → a data set of an installed package, of which `built_in` takes one.
 BUILT_IN = {
     "digits": BuiltIn(digits, {"validation": 0.1, "test": 0.2}),
     # Few training images, for which SAM is meant; many test images for small errors.

@@ -24,7 +24,8 @@ from .streamed_images import StreamedImages
 from .tables import Task
 from .training_batches import TrainingBatches, training_batches
 
-SAMPLE = 50  # images that represent a data set
+#: Images that represent a data set where all would take too long.
+SAMPLE = 50
 
 
 @dataclasses.dataclass(frozen=True)

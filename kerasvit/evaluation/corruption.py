@@ -25,6 +25,7 @@ class Reference:
     errors: Mapping[str, float]
 
 
+#: The errors of AlexNet, by which the mean corruption error divides.
 ALEXNET = Reference(
     name="AlexNet",
     # torchvision's weights, with which hendrycks/robustness ImageNet-C/test.py begins:

@@ -9,7 +9,8 @@ from kerasvit.arguments import ArgumentError, check_built
 from kerasvit.records import found_record
 from kerasvit.training.wrapper import ModelWrapper
 
-HEADS = ("head", "head_distillation")  # names in models of kerasvit
+#: Names of the heads in models of kerasvit.
+HEADS = ("head", "head_distillation")
 # Activations whose argument is the logits of a regression, of one label and several.
 ACTIVATIONS = (
     (keras.activations.linear, keras.activations.softmax),

@@ -20,7 +20,7 @@ from .quantizers import Log2, Quantizer
 from .ranking import KERNELS, Values
 from .stored import QuantizableModel
 
-# Method → that of its uniform quantizers.
+#: Method of `simulate` → that of its uniform quantizers.
 METHODS = {
     "min_max": "min_max",
     "percentile": "percentile",

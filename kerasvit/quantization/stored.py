@@ -20,6 +20,7 @@ from kerasvit.backend.models import ClonableModel, check_no_integers_trained
 from kerasvit.backend.threads import alone
 from kerasvit.backend.train_step import trained_weights_changed
 
+#: Mode of `quantize` → its configuration in Keras, a class.
 CONFIGS = {
     "int8": keras.quantizers.Int8QuantizationConfig,
     "int4": keras.quantizers.Int4QuantizationConfig,

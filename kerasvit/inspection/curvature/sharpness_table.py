@@ -28,7 +28,7 @@ RESNET = {
     "embedding": "(^|/)(stem|root_conv)/",
     "convolutions": r"/(conv(_\d+)?|projection)/",
 }
-# Builder → {component: regular expression of paths}.
+#: Builder → {component: regular expression of paths}.
 COMPONENTS = {
     "MLPMixer": {
         "embedding": "(^|/)stem/",

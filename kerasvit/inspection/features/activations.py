@@ -24,7 +24,7 @@ from kerasvit.types import Shape, Tensor
 
 from .images import check_images, image_batches
 
-# The blocks and units of the models of this package.
+#: Regular expression of the blocks and units of the models of this package.
 BLOCKS = f"({ENCODER_BLOCK}|{STAGE_BLOCK})$"
 
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from .activations import Activations, activations_of
 
-# The last layers of the blocks' MLPs, whose inputs are the hidden neurons.
+#: Regular expression of the last layers of the blocks' MLPs, whose inputs are the
+#: hidden neurons.
 HIDDEN = r"(mlp|_mixing)/dense_1$"
 
 
