@@ -23,6 +23,7 @@ class Tab:
 
     def __init__(self, process):
         self.process, self.count, self.session = process, 0, None
+        self.events = []  # of the domains that are enabled, {"method", "params"}
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
         self.session = attached["sessionId"]
@@ -36,7 +37,7 @@ class Tab:
         self.process.stdin.write(json.dumps(message).encode() + b"\0")
         self.process.stdin.flush()
         while (answer := self._read()).get("id") != self.count:
-            pass  # an event
+            self.events.append(answer)
         assert "error" not in answer, answer
         return answer["result"]
 
