@@ -1,0 +1,64 @@
+"""Builds the documentation site: `python .github/site/build.py OUT`.
+
+Sphinx reads a copy of the Markdown pages, in which README.md is the index and
+`.github/` is left out of the paths, and the pages of the reference.
+"""
+
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pages
+import reference
+from sphinx.cmd.build import build_main
+
+HERE = Path(__file__).parent
+# What axe asks for: scrolled boxes that keys reach, landmarks with names, a heading of
+# each page, and no empty header of a column.
+MENDED = {
+    "<pre>": '<pre tabindex="0">',
+    '<div class="table-wrapper': '<div tabindex="0" class="table-wrapper',
+    '<aside class="sidebar-drawer': '<aside aria-label="Site" class="sidebar-drawer',
+    '<aside class="toc-drawer': '<aside aria-label="On this page" class="toc-drawer',
+    '<th class="head"><p></p></th>': "<td></td>",
+    '<div id="search-results">': '<h1>Search</h1><div id="search-results">',
+}
+SIGNATURE = re.compile("<dl>(.*?)</dl>", re.DOTALL)  # a list without terms
+# Links from code to the reference, some of which lead nowhere: `viewcode` knows one
+# package for each file, and `kerasvit` exports only some names of a file.
+BACK = re.compile('<a class="viewcode-back".*?</a>')
+
+
+def main(out: Path) -> int:
+    """Builds the site into a new folder or a former site; returns 0 if that worked."""
+    if out.exists() and any(out.iterdir()):
+        if not (out / ".buildinfo").exists():
+            raise SystemExit(f"{out} has other files: choose another folder.")
+        shutil.rmtree(out)
+    with tempfile.TemporaryDirectory() as sources:
+        pages.write(Path(sources), reference.write(Path(sources) / "reference"))
+        options = ["-q", "-W", "-c", str(HERE), "-d", f"{sources}/.doctrees"]
+        failed = build_main([*options, sources, str(out)])
+    for page in out.rglob("*.html"):
+        if "_downloads" not in page.parts:
+            page.write_text(_mended(page.read_text("utf-8")), "utf-8")
+    return failed
+
+
+def _mended(text: str) -> str:
+    for before, after in MENDED.items():
+        text = text.replace(before, after)
+    return BACK.sub("", SIGNATURE.sub(_without_list, text))
+
+
+def _without_list(found: re.Match) -> str:
+    arguments = found[1].replace("<dd>", "<div>").replace("</dd>", "</div>")
+    return f'<div class="arguments">{arguments}</div>'
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    raise SystemExit(main(Path(sys.argv[1])))
