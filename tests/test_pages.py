@@ -15,8 +15,7 @@ pytestmark = on_last_backend
 ROOT = Path(__file__).parents[1]
 PAGES = [
     *ROOT.glob("*.md"),
-    *(ROOT / ".github").glob("*.md"),
-    *(each for room in ("kerasvit", "weights", "recipes", "tests")
+    *(each for room in (".github", "kerasvit", "weights", "recipes", "tests")
       for each in (ROOT / room).rglob("*.md")),
 ]  # fmt: skip
 LINES = {
