@@ -13,6 +13,8 @@ import typing as _typing
 
 from . import installed as installed
 
+if installed.is_reporting():
+    installed.write_versions()  # first, as the imports below may fail
 installed.check_backend()  # before Keras is imported
 
 from . import evaluation as evaluation

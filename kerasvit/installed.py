@@ -1,14 +1,58 @@
 """Whether the backend of Keras, and the packages of an extra, are installed."""
 
+import importlib.metadata
 import importlib.util
 import json
 import os
+import platform
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from .version import __version__
+
 BACKENDS = ("tensorflow", "jax", "torch")
 INFERENCE = "openvino"  # a backend without training
+# What else a report of a fault names, as it is imported.
+_NEEDED = ("keras", "numpy", "ml_dtypes", "huggingface_hub", "safetensors", "PIL")
+_OPTIONAL = (
+    *("jaxlib", "tensorflow_datasets", "timm", "transformers", "peft"),
+    *("onnx", "onnxruntime", "ai_edge_litert", "nncf"),
+)
+
+
+def is_reporting() -> bool:
+    """Returns whether `python -m kerasvit` is importing the package."""
+    return sys.argv == ["-m"] and sys.orig_argv[-2:] == ["-m", "kerasvit"]
+
+
+def write_versions() -> None:
+    """Writes the versions of Python and the packages, as lines of Markdown.
+
+    It imports none of them: what does not import is often of a wrong version.
+    """
+    name, origin = backend()
+    home = str(Path.home())
+    found = importlib.metadata.packages_distributions()
+
+    def listed(packages: Sequence[str]) -> str:
+        known = [
+            f"{each} {importlib.metadata.version(found[each][0])}"
+            for each in packages
+            if each in found
+        ]
+        return ", ".join(known) or "none"
+
+    lines = (
+        f"kerasvit {__version__}, Python {platform.python_version()}, "
+        f"{platform.platform()}",
+        f"packages: {listed(_NEEDED)}",
+        f"backend: {name}, {origin.replace(home, '~')}",
+        f"installed backends: {listed((*BACKENDS, INFERENCE))}",
+        f"optional packages: {listed(_OPTIONAL)}",
+    )
+    sys.stdout.write("".join(f"- {line}\n" for line in lines))
+    sys.stdout.flush()  # before a traceback
 
 
 def check_backend() -> None:

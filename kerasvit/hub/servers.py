@@ -82,9 +82,15 @@ def path_in_cache(address: str) -> Path:
     """
     from huggingface_hub import cached_assets_path
 
-    key = hashlib.sha256(address.encode()).hexdigest()[:16]
-    folder = cached_assets_path("kerasvit", namespace="weights", subfolder=key)
+    folder = cached_assets_path(
+        "kerasvit", namespace="weights", subfolder=key_of(address)
+    )
     return folder / name_behind(address)
+
+
+def key_of(address: str) -> str:
+    """Returns the name of the folder of an address in the cache."""
+    return hashlib.sha256(address.encode()).hexdigest()[:16]
 
 
 def _wrong(path: Path, address: str, sha256: str | None) -> str | None:
