@@ -77,7 +77,7 @@ def check_backend() -> None:
         remedy = f"Installed: {', '.join(installed)}. Type {remedy}"
     else:
         wanted = name if name in BACKENDS else "jax"
-        remedy = f'No backend is installed. Type `pip install -e ".[{wanted}]"`'
+        remedy = f"No backend is installed. Type {_command(wanted)}"
     raise ImportError(f"Keras's backend is {name!r}, {origin}, but {fault}. {remedy}.")
 
 
@@ -93,7 +93,7 @@ def check_extra(extra: str, packages: Sequence[str]) -> None:
         raise ImportError(
             f"kerasvit.{extra} needs {', '.join(missing)}, which "
             f"{'is' if len(missing) == 1 else 'are'} not installed. Type "
-            f'`pip install -e ".[{extra}]"` in the folder of kerasvit.'
+            f"{_command(extra)}."
         )
 
 
@@ -108,6 +108,13 @@ def backend() -> tuple[str, str]:
         return json.loads(file.read_text(encoding="utf-8"))["backend"], f"by {file}"
     except (OSError, ValueError, KeyError, TypeError):
         return "tensorflow", "its default"
+
+
+def _command(extra: str) -> str:
+    """Returns the command that installs an extra of this kerasvit."""
+    if Path(__file__).parents[1].joinpath("pyproject.toml").is_file():  # a checkout
+        return f'`pip install -e ".[{extra}]"` in the folder of kerasvit'
+    return f'`pip install "kerasvit[{extra}]"`'
 
 
 def _has(package: str) -> bool:
