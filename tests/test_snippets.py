@@ -28,7 +28,7 @@ from tests.trained_vit import FOLDER, TrainedViT, digits
 
 pytestmark = pytest.mark.slow
 FEATURES = "kerasvit/FEATURES.md"  # prints the shapes of real variants
-LONG = {FEATURES, "kerasvit/QUANTIZATION.md"}
+LONG = {FEATURES, "kerasvit/QUANTIZATION.md", ".github/site/sam.md"}
 LONG |= {f"kerasvit/training/{name}.md" for name in ("README", "UNLABELLED")}
 ELSEWHERE = {  # page: {words of a block: file of the test that runs it}
     "README.md": {
