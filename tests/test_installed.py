@@ -1,3 +1,4 @@
+import importlib.util
 import os
 import subprocess
 import sys
@@ -25,6 +26,7 @@ class Hiding:
 
 sys.meta_path[:] = map(Hiding, sys.meta_path)
 """
+HERE = [name for name in installed.BACKENDS if importlib.util.find_spec(name)]
 RECIPES = ["tensorflow", "tensorflow_datasets", "sklearn", "mlxtend", "tyro"]
 
 
@@ -42,6 +44,7 @@ def run(folder, hidden, *arguments, **environment):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif("jax" not in HERE, reason="JAX is not installed")
 @pytest.mark.parametrize(
     "command", [["-c", "import kerasvit"], ["-m", "weights.verify", "--help"]]
 )
@@ -61,9 +64,8 @@ def test_a_backend_for_inference_alone(tmp_path):
     assert status == 1
     assert lines[-1] == (
         "ImportError: Keras's backend is 'openvino', by KERAS_BACKEND, but openvino is "
-        "not installed. Installed: tensorflow, jax, torch. Type "
-        "`export KERAS_BACKEND=tensorflow` or `export KERAS_BACKEND=jax` or "
-        "`export KERAS_BACKEND=torch`."
+        f"not installed. Installed: {', '.join(HERE)}. Type "
+        f"{' or '.join(f'`export KERAS_BACKEND={each}`' for each in HERE)}."
     )
 
 
@@ -134,3 +136,12 @@ def test_pytest_is_not_installed(tmp_path):
     status, lines = run(tmp_path, ["pytest"], "-m", "tests")
     assert status == 1
     assert lines == ["pytest is not installed. Type: pip install -e '.[recipes,test]'"]
+
+
+def test_the_command_of_an_extra(tmp_path, monkeypatch):
+    """Of a wheel, which has no folder to install from."""
+    with pytest.raises(ImportError, match=r"in the folder of kerasvit"):
+        installed.check_extra("x", ["missing"])
+    monkeypatch.setattr(installed, "__file__", str(tmp_path / "kerasvit/installed.py"))
+    with pytest.raises(ImportError, match=r'Type `pip install "kerasvit\[x\]"`\.'):
+        installed.check_extra("x", ["missing"])

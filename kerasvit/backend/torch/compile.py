@@ -138,7 +138,7 @@ class CompiledModel(CompiledCalls):
         if training is None:
             training = current_training()
         plain = len(args) == 1 and isinstance(args[0], torch.Tensor)
-        if training or not plain or kwargs.keys() - {"training"}:
+        if training or not plain or set(kwargs) - {"training"}:
             return call(*args, **kwargs)
         # What is read here is checked at each call: other variables, another graph.
         return self._recorded(args[0], values_of(self.variables))  # type: ignore[attr-defined]

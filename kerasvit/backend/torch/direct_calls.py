@@ -42,7 +42,7 @@ class DirectCalls(keras.layers.Layer):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         outer = current_call()
-        if outer is None or len(args) != 1 or kwargs.keys() - {"training"}:
+        if outer is None or len(args) != 1 or set(kwargs) - {"training"}:
             return super().__call__(*args, **kwargs)
         training = outer.get_value("training")
         same = kwargs.get("training", training) is training
