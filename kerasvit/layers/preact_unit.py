@@ -19,7 +19,7 @@ class PreactUnit(Block):
     """Two or three times normalisation, ReLU and convolution, and a shortcut.
 
     The shortcut is the unchanged input; if the unit changes size or channels, it is a
-    projection of the input **after** the first normalisation and ReLU.
+    projection of the input after the first normalisation and ReLU.
 
     Shape: (batch, H, W, C) → (batch, H', W', C'), by the convolutions.
 
