@@ -82,6 +82,9 @@ def folders(monkeypatch, tmp_path):
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
+    from huggingface_hub.utils import _cache_assets  # copies it, when first imported
+
+    monkeypatch.setattr(_cache_assets, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
     monkeypatch.setenv("KERASVIT_WEIGHTS_DIR", str(tmp_path / "own"))
     return tmp_path
 
