@@ -4,14 +4,17 @@ The package has written the versions before its imports, which may fail: then th
 of the report is the traceback. Nothing is downloaded.
 """
 
+import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import keras
 
-from .backend.devices import device_names
-from .hub.cached import cached_weights
+from .backend.processes import device_names
+from .hub.manifest import Entry, entries
+from .hub.servers import key_of
 
 
 def main() -> None:
@@ -25,6 +28,32 @@ def main() -> None:
         where = str(path).replace(str(Path.home()), "~")
         lines.append(f"{name}: {path.stat().st_size / 1e6:.1f} MB, {where}")
     sys.stdout.write("".join(f"- {line}\n" for line in lines))
+
+
+def cached_weights() -> dict[str, Path]:
+    """Returns {"MODEL/TAG": file} of the weights that need no download.
+
+    The files are found where `kerasvit.hub.download.fetch` searches, and not read.
+    """
+    found = {}
+    for entry in entries():
+        if path := next(filter(os.path.isfile, _places(entry)), None):
+            found[f"{entry.model}/{entry.tag}"] = path
+    return found
+
+
+def _places(entry: Entry) -> Iterator[Path]:
+    from huggingface_hub import constants
+
+    if folder := os.environ.get("KERASVIT_WEIGHTS_DIR"):
+        yield Path(folder).expanduser() / entry.model / entry.tag / entry.filename
+    if entry.on_hub:
+        snapshots = f"models--{entry.source.replace('/', '--')}/snapshots"
+        hub = Path(constants.HF_HUB_CACHE, snapshots)
+        yield from hub.glob(f"{entry.revision or '*'}/{entry.filename}")
+    else:
+        own = Path(constants.HF_ASSETS_CACHE, "kerasvit", "weights")
+        yield own / key_of(entry.source) / entry.filename
 
 
 if __name__ == "__main__":

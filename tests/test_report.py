@@ -12,7 +12,7 @@ from huggingface_hub import constants
 
 from kerasvit import __main__ as report
 from kerasvit import __version__, installed
-from kerasvit.backend.devices import device_names
+from kerasvit.backend.processes import device_names
 from tests.once import on_last_backend
 
 ROOT = Path(__file__).parents[1]

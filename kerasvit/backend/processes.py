@@ -1,4 +1,4 @@
-"""The processes that train one model together, and the seeds of each."""
+"""The processes that train one model together, the seeds of each, and its devices."""
 
 from typing import Any
 
@@ -210,3 +210,30 @@ def seed_torch(*numbers: int) -> None:
         torch.manual_seed(seed)
     else:  # a hundred times faster: it looks for no accelerator
         torch.default_generator.manual_seed(seed)
+
+
+def device_names() -> list[str]:
+    """Returns the name of each device of this process, such as "NVIDIA H200".
+
+    Without an accelerator it is one name, that of the processor's kind.
+    """
+    name = keras.backend.backend()
+    if name == "jax":
+        import jax
+
+        return [device.device_kind for device in jax.local_devices()]
+    if name == "tensorflow":
+        import tensorflow as tf
+
+        config = tf.config
+        devices = config.list_physical_devices("GPU")
+        details = map(config.experimental.get_device_details, devices)
+        return [each.get("device_name", "GPU") for each in details] or ["cpu"]
+    if name == "torch":
+        import torch
+
+        from .keras_private import get_device
+
+        count = torch.cuda.device_count()
+        return [*map(torch.cuda.get_device_name, range(count))] or [get_device()]
+    return ["cpu"]  # OpenVINO's by Keras
