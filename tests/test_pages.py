@@ -93,6 +93,24 @@ def options_by_command():
 COMMANDS = options_by_command()
 
 
+def commands():
+    """{file of a recipe: arguments that a page gives it}, but the presets' table."""
+    found = {}
+    for path in set(PAGES) - {ROOT / "recipes/PRESETS.md"}:
+        text = page(path).replace("\\\n", " ")
+        for name, rest in re.findall(
+            r"python3? (recipes/\w+\.py)((?: (?!#)[^`'\"\n#|&>]*)?)", text
+        ):
+            # What stands for others.
+            if not re.search(r"[…\[\]<$]|--help|FORMAT", rest):
+                found.setdefault(name, set()).add(" ".join(rest.split()))
+    return found
+
+
+class Parsed(Exception):
+    """The arguments of a command are right."""
+
+
 def test_the_pages_give_options():
     assert {"recipes/finetune.py", "recipes/pretrain.py"} <= COMMANDS.keys()
 
@@ -111,3 +129,28 @@ def test_options_of_a_command_exist(command, monkeypatch, capsys):
     known = set(re.findall(r"(?<![\w-])--([a-z][a-z-]*)", capsys.readouterr().out))
     known |= {option.removeprefix("no-") for option in known}
     assert sorted(COMMANDS[command] - known) == []
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_the_values_of_a_command_are_right(name, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "recipes")
+    command_line = importlib.import_module("command.command_line")
+
+    def stopped(parse):
+        def parsed(*positional, **named):
+            parse(*positional, **named)
+            raise Parsed
+
+        return parsed
+
+    for parse in ("parse", "parse_options"):
+        real = getattr(command_line, parse)
+        monkeypatch.setattr(command_line, parse, stopped(real))
+    monkeypatch.chdir(ROOT)
+    for arguments in sorted(commands()[name]):
+        monkeypatch.setattr(sys, "argv", [name, *arguments.split()])
+        with pytest.raises((Parsed, SystemExit)) as ended:  # `reproduce.py list` exits
+            runpy.run_path(name, run_name="__main__")
+        assert not getattr(ended.value, "code", 0), arguments
