@@ -186,8 +186,14 @@ def _openvino(path, images, temporary):
     manager = Manager()
     manager.register_pass(ConstantFolding())  # kernels become constants
     manager.run_passes(model)
-    heads = [op for op in model.get_ordered_ops() if op.get_type_name() == "MatMul"]
-    ignored = nncf.IgnoredScope(names=[op.get_friendly_name() for op in heads[-1:]])
+    operations = model.get_ordered_ops()
+    heads = [op for op in operations if op.get_type_name() == "MatMul"]
+    floats = heads[-1:]
+    if images is None:
+        # OpenVINO moves the strides of these to earlier layers, and fails if their
+        # kernels are int8.
+        floats += filter(_is_pointwise_with_strides, operations)
+    ignored = nncf.IgnoredScope(names=[op.get_friendly_name() for op in floats])
     if images is None:
         mode = nncf.CompressWeightsMode.INT8_SYM
         model = nncf.compress_weights(model, mode=mode, ignored_scope=ignored)
@@ -200,6 +206,12 @@ def _openvino(path, images, temporary):
             ignored_scope=ignored,
         )
     openvino.save_model(model, path, compress_to_fp16=False)
+
+
+def _is_pointwise_with_strides(op):
+    if op.get_type_name() != "Convolution" or max(op.get_strides()) == 1:
+        return False
+    return max(op.input(1).get_shape()[2:]) == 1  # the kernel's height and width
 
 
 def _litert(path, images, temporary):

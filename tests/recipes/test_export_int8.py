@@ -33,8 +33,8 @@ def require(name):
         pytest.importorskip(module)
 
 
-def exported(name, path, builder="VisionTransformer", **changes):
-    model = randomised(tiny(builder))
+def exported(name, path, model=None, **changes):
+    model = randomised(model or tiny("VisionTransformer"))
     kerasvit.save_pretrained(model, path / "model", label_names=NAMES)
     config = Config(str(path / "model"), name, str(path / "out"), dtype="int8")
     out = export.export(config.__class__(**{**vars(config), **changes}))
@@ -105,9 +105,21 @@ def test_the_runtime_computes_with_whole_numbers(name, calibrated, tmp_path):
 @pytest.mark.only_on("torch", reason="it writes ONNX")
 def test_convolutions_are_quantised_with_images(tmp_path):
     photos = photographs(tmp_path / "photos")
-    _, out, stated = exported("onnx", tmp_path, "BigTransfer", calibrate=str(photos))
+    _, out, stated = exported(
+        "onnx", tmp_path, tiny("BigTransfer"), calibrate=str(photos)
+    )
     assert "QuantizeLinear" in operations(out)
     assert stated["int8"]["megabytes"] < stated["int8"]["megabytes_of_float32"]
+
+
+@pytest.mark.long
+@pytest.mark.only_on("tensorflow", reason="its graphs have transpositions")
+def test_convolutions_with_strides_run_in_openvino(tmp_path):
+    require("openvino")
+    model = tiny("BigTransfer", depths=[2, 2])
+    _, _, stated = exported("openvino", tmp_path, model)
+    found = stated["int8"]["compared"]
+    assert 0 < found["difference"] < 0.2 * found["spread"]
 
 
 def called(tmp_path, **changes):
