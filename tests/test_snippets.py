@@ -28,9 +28,11 @@ from tests.trained_vit import FOLDER, TrainedViT, digits
 
 pytestmark = pytest.mark.slow
 FEATURES = "kerasvit/FEATURES.md"  # prints the shapes of real variants
-LONG = {FEATURES, "kerasvit/QUANTIZATION.md", ".github/site/sam.md"}
+LONG = {FEATURES, "kerasvit/QUANTIZATION.md"}
+LONG |= {f".github/site/{name}.md" for name in ("sam", "start")}
 LONG |= {f"kerasvit/training/{name}.md" for name in ("README", "UNLABELLED")}
 ELSEWHERE = {  # page: {words of a block: file of the test that runs it}
+    ".github/site/gallery.md": {"": "test_gallery.py"},
     "README.md": {
         "push_to_hub": "fine_tuning/test_pages.py",
         "instead of `model`": "fine_tuning/test_pages.py",

@@ -1,5 +1,6 @@
-"""Builds the documentation site: `python .github/site/build.py OUT`.
+"""Builds the documentation site: `python .github/site/build.py OUT [--execute]`.
 
+`--execute` runs the notebooks and keeps what their cells show, in about 5 minutes.
 Sphinx reads a copy of the Markdown pages, in which README.md is the index and
 `.github/` is left out of the paths, and the pages of the reference.
 """
@@ -10,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import notebooks
 import pages
 import reference
 from sphinx.cmd.build import build_main
@@ -31,14 +33,20 @@ SIGNATURE = re.compile("<dl>(.*?)</dl>", re.DOTALL)  # a list without terms
 BACK = re.compile('<a class="viewcode-back".*?</a>')
 
 
-def main(out: Path) -> int:
+def main(out: Path, execute: bool) -> int:
     """Builds the site into a new folder or a former site; returns 0 if that worked."""
     if out.exists() and any(out.iterdir()):
         if not (out / ".buildinfo").exists():
             raise SystemExit(f"{out} has other files: choose another folder.")
         shutil.rmtree(out)
     with tempfile.TemporaryDirectory() as sources:
-        pages.write(Path(sources), reference.write(Path(sources) / "reference"))
+        folder = Path(sources)
+        notebooks.write(folder / "notebooks", execute)
+        as_notebooks = {
+            f".github/site/{page}": f"notebooks/{name}"
+            for page, name in notebooks.PAGES.items()
+        }
+        pages.write(folder, reference.write(folder / "reference"), as_notebooks)
         options = ["-q", "-W", "-c", str(HERE), "-d", f"{sources}/.doctrees"]
         failed = build_main([*options, sources, str(out)])
     for page in out.rglob("*.html"):
@@ -59,6 +67,7 @@ def _without_list(found: re.Match) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    arguments = sys.argv[1:]
+    if len(arguments) not in (1, 2) or arguments[1:] not in ([], ["--execute"]):
         raise SystemExit(__doc__)
-    raise SystemExit(main(Path(sys.argv[1])))
+    raise SystemExit(main(Path(arguments[0]), arguments[1:] != []))

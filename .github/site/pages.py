@@ -3,7 +3,7 @@
 import posixpath
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 HERE = Path(__file__).parent
@@ -42,12 +42,13 @@ def staged(path: str) -> str:
     return path.removeprefix(".github/").removeprefix("site/")
 
 
-def write(out: Path, reference: list[str]) -> None:
+def write(out: Path, reference: list[str], notebooks: Mapping[str, str]) -> None:
     """Copies the pages, with the menu at their ends.
 
     Args:
         out: Folder that is written.
         reference: Names of the pages of the reference, in `out`/reference.
+        notebooks: {page: its notebook, in `out`}.
     """
     menu = sections()
     pages = {START, *(page for each in menu.values() for page in each)}
@@ -62,6 +63,11 @@ def write(out: Path, reference: list[str]) -> None:
         _copy(first, out, pages, tree)
         for page in others:
             _copy(page, out, pages)
+    for page, notebook in notebooks.items():
+        text = (out / staged(page)).read_text("utf-8")
+        title, rest = text.split("\n", 1)
+        line = f"This page is a [notebook]({notebook}), too.\n"
+        _put(out / staged(page), f"{title}\n\n{line}{rest}".encode())
 
 
 def _copy(path: str, out: Path, pages: set[str], tree: str = "") -> None:
