@@ -9,10 +9,11 @@ from PIL import Image
 
 from kerasvit import inspection
 from tests.once import on_last_backend
+from tests.test_snippets import blocks
 
 SITE = Path(__file__).parents[1] / ".github/site"
 PAGE = (SITE / "gallery.md").read_text("utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+BLOCKS = blocks(PAGE)
 # Measurements that the page does not draw, and why.
 NOT_DRAWN = {
     **dict.fromkeys(["layer_calls", "layers_in", "integer_layers"], "find layers"),

@@ -7,6 +7,7 @@ import pytest
 
 from tests.once import on_last_backend
 from tests.test_site import module
+from tests.test_snippets import blocks
 
 SITE = Path(__file__).parents[1] / ".github/site"
 PAGES = "start", "gallery", "sam"
@@ -30,8 +31,7 @@ def test_a_notebook_has_the_blocks_and_the_text_of_its_page(page, notebooks):
     code = [cell.source for cell in cells if cell.cell_type == "code"]
     if notebooks.FIRST in code:
         code.remove(notebooks.FIRST)
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert code == [block.strip() for block in blocks]
+    assert code == [block.strip() for block in blocks(text)]
     written = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     assert "```python" not in written and not re.search(r"\]\((?!https:)", written)
     titles = re.findall(r"^#+ .*$", text, re.MULTILINE)

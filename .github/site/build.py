@@ -5,9 +5,9 @@ Sphinx reads a copy of the Markdown pages, in which README.md is the index and
 `.github/` is left out of the paths, and the pages of the reference.
 """
 
+import argparse
 import re
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
@@ -67,7 +67,8 @@ def _without_list(found: re.Match) -> str:
 
 
 if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    if len(arguments) not in (1, 2) or arguments[1:] not in ([], ["--execute"]):
-        raise SystemExit(__doc__)
-    raise SystemExit(main(Path(arguments[0]), arguments[1:] != []))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--execute", action="store_true")
+    arguments = parser.parse_args()
+    raise SystemExit(main(arguments.out, arguments.execute))

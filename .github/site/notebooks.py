@@ -18,7 +18,8 @@ PAGES = {  # file of a page: name of its notebook
 # to other pages.
 PICTURE = re.compile(r"!\[[^]]*\]\([^)]*\)\n?", re.DOTALL)
 LINK = re.compile(r"\[([^]]*)\]\((?!https:)[^)]*\)", re.DOTALL)
-# Each value of a cell is shown, not only the last.
+# For pages with plots: each value of a cell is shown, not only the last. It needs
+# matplotlib.
 FIRST = '%matplotlib inline\n%config InteractiveShell.ast_node_interactivity = "all"'
 TIMEOUT = 3600  # seconds of a cell
 
