@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from rich.console import Console
 from rich.progress import track
 
 from kerasvit.preprocessing import ChannelsError, read_bands, read_image
@@ -132,7 +133,9 @@ def check_images(paths: list[Path], channels: int = 3) -> None:
     with ThreadPoolExecutor() as threads:
         results = threads.map(problem, paths)
         label = f"Checking {len(paths):,} image{'s' if len(paths) != 1 else ''}"
-        found = [p for p in track(results, label, total=len(paths)) if p]
+        console = Console(force_jupyter=False)  # whose bar needs ipywidgets
+        bar = track(results, label, total=len(paths), console=console)
+        found = [p for p in bar if p]
     if found:
         raise ValueError("\n".join([f"{len(found)} damaged:", *found[:10]]))
 
