@@ -169,6 +169,8 @@ def suggest_training(
         chosen["learning_rate"] = LORA_RATE if adapters else _learning_rate(model)
     if batch_size is not None:
         chosen["batch_size"] = batch_size, "given"
+    elif count < chosen["batch_size"][0]:
+        chosen["batch_size"] = count, "all images"
     batch_size = chosen["batch_size"][0]
     steps, passes = _steps(count, batch_size, pretrained, model.count_params())
     chosen["steps"] = steps, passes

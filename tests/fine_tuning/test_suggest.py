@@ -41,6 +41,7 @@ def test_the_optimizer_ends_with_the_last_epoch():
 
 def test_few_images_train():
     settings = kerasvit.suggest_training(random_model(0), 1)
+    assert settings.batch_size == 1  # no more than there are, as `batches` expects
     assert settings.epochs == settings.steps
     settings.optimizer()
 
