@@ -15,6 +15,7 @@ import keras
 from .backend.processes import device_names
 from .hub.manifest import Entry, entries
 from .hub.servers import key_of
+from .installed import from_home
 
 
 def main() -> None:
@@ -25,8 +26,8 @@ def main() -> None:
     weights = cached_weights()
     lines.append(f"weights without download: {len(weights) or 'none'}")
     for name, path in weights.items():
-        where = str(path).replace(str(Path.home()), "~")
-        lines.append(f"{name}: {path.stat().st_size / 1e6:.1f} MB, {where}")
+        size = path.stat().st_size / 1e6
+        lines.append(f"{name}: {size:.1f} MB, {from_home(path)}")
     sys.stdout.write("".join(f"- {line}\n" for line in lines))
 
 

@@ -32,7 +32,6 @@ def write_versions() -> None:
     It imports none of them: what does not import is often of a wrong version.
     """
     name, origin = backend()
-    home = str(Path.home())
     found = importlib.metadata.packages_distributions()
 
     def listed(packages: Sequence[str]) -> str:
@@ -47,7 +46,7 @@ def write_versions() -> None:
         f"kerasvit {__version__}, Python {platform.python_version()}, "
         f"{platform.platform()}",
         f"packages: {listed(_NEEDED)}",
-        f"backend: {name}, {origin.replace(home, '~')}",
+        f"backend: {name}, {origin}",
         f"installed backends: {listed((*BACKENDS, INFERENCE))}",
         f"optional packages: {listed(_OPTIONAL)}",
     )
@@ -105,9 +104,18 @@ def backend() -> tuple[str, str]:
     folder = home / ".keras" if os.access(home, os.W_OK) else Path("/tmp/.keras")
     file = Path(os.environ.get("KERAS_HOME", folder)).expanduser() / "keras.json"
     try:
-        return json.loads(file.read_text(encoding="utf-8"))["backend"], f"by {file}"
+        name = json.loads(file.read_text(encoding="utf-8"))["backend"]
+        return name, f"by {from_home(file)}"
     except (OSError, ValueError, KeyError, TypeError):
         return "tensorflow", "its default"
+
+
+def from_home(path: Path) -> str:
+    """Returns a path with "~" for the home directory, unless that is the root."""
+    home = Path.home()
+    if home == home.parent or not path.is_relative_to(home):
+        return str(path)
+    return str(Path("~", path.relative_to(home)))
 
 
 def _command(extra: str) -> str:

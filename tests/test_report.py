@@ -126,6 +126,18 @@ def test_weights_of_each_folder(folders, capsys):
 
 
 @on_last_backend
+def test_paths_begin_with_the_home_directory_unless_it_is_the_root(monkeypatch):
+    from pathlib import Path
+
+    from kerasvit.installed import from_home
+
+    file = Path("/srv/home/keras.json")
+    for home, expected in (("/srv", "~/home/keras.json"), ("/", file), ("/home", file)):
+        monkeypatch.setenv("HOME", home)
+        assert from_home(file) == str(expected)
+
+
+@on_last_backend
 def test_a_broken_cache(folders, capsys):
     (folders / "hub").write_text("a file")
     (folders / "assets").symlink_to(folders / "gone")
