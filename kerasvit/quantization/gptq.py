@@ -18,7 +18,7 @@ from kerasvit.arguments import integer
 from kerasvit.backend.keras_private import layers_in
 from kerasvit.types import Tensor
 
-from .simulation import check_floating, floating_copy, images_of
+from .simulation import check_finite, check_floating, floating_copy, images_of
 from .stored import Filters, QuantizableModel, checked, quantize_all
 
 DAMPING = 0.01  # share of the mean of H's diagonal that is added to it, as the paper's
@@ -62,7 +62,7 @@ def gptq(
     copy = floating_copy(model)
     copy.trainable = False  # PyTorch would keep the activations
     again = dict(zip(layers_in(model), layers_in(copy), strict=True))
-    found = {layer: Rounding(block_size) for layer in layers}
+    found = {layer: Rounding(block_size, layer.path) for layer in layers}
     for layer, rounding in found.items():
         again[layer].rounding = rounding
     copy(ops.convert_to_tensor(images), training=False)
@@ -78,19 +78,21 @@ class Rounding:
 
     Args:
         block_size: Inputs that share a scale and a zero.
+        path: Of the layer, for errors.
 
     Attributes:
         results: {name of a variable of Keras's int4 layer: its value}.
     """
 
-    def __init__(self, block_size: int) -> None:
-        self._block_size = block_size
+    def __init__(self, block_size: int, path: str) -> None:
+        self._block_size, self._path = block_size, path
         self.results: dict[str, Any] = {}
 
     def __call__(self, operation: Callable, operands: dict[str, Tensor]) -> Tensor:
         x, kernel = operands["inputs"], operands["kernel"]
         inputs = ops.convert_to_numpy(x).astype("float64").reshape(-1, kernel.shape[0])
         before = ops.convert_to_numpy(kernel).astype("float64")
+        check_finite(self._path, (inputs, before))
         integers, scales, zeros = rounded(before, inputs, self._block_size)
         packed, _, _ = keras.quantizers.pack_int4(integers, axis=-1)
         self.results = {

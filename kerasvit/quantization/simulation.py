@@ -166,6 +166,16 @@ def check_floating(model: Any) -> None:
             )
 
 
+def check_finite(path: str, operands: Iterable[np.ndarray]) -> None:
+    """Raises a `ValueError` for operands of a layer that are not finite."""
+    if not all(np.isfinite(each).all() for each in operands):
+        raise ArgumentError(
+            f"The operands of {path} must be finite. Received: Inf or NaN. Check the "
+            "images and the weights.",
+            "batches",
+        )
+
+
 def _bits(bits: Any) -> tuple[int, int]:
     """Returns the numbers of bits of weights and activations."""
     pair = bits if isinstance(bits, (tuple, list)) and len(bits) == 2 else (bits, bits)
@@ -178,9 +188,10 @@ def _bits(bits: Any) -> tuple[int, int]:
 
 def images_of(model: keras.Model, batches: Any) -> list[Any]:
     """Returns batches of images without their labels."""
-    if hasattr(batches, "shape"):
+    shape = getattr(batches, "shape", None)
+    if shape is not None and len(shape):
         batches = [batches[i : i + BATCH] for i in range(0, len(batches), BATCH)]
-    if not isinstance(batches, Iterable):
+    elif shape is not None or not isinstance(batches, Iterable):
         raise ArgumentError(
             "`batches` must be an array of images (N, H, W, C) or an iterable of "
             f"batches. Received: {type(batches).__name__}.",
@@ -288,11 +299,6 @@ def _observed(model: keras.Model, images: list[Any], norms: bool) -> Values:
         values = observer.values()
         if not values or ("normalized" in values and not norms):
             continue
-        if not all(np.isfinite(each).all() for each in values.values()):
-            raise ArgumentError(
-                f"The operands of {layer.path} must be finite. Received: Inf or NaN. "
-                "Check the images and the weights.",
-                "batches",
-            )
+        check_finite(layer.path, values.values())
         found[layer] = values
     return found

@@ -133,6 +133,7 @@ def test_wrong_calls_change_nothing():
         "`batches` must have images (16, 16, 3)": (np.zeros((2, 8, 8, 3)),),
         "`filters` must select dense layers": (X, "nothing"),
         "`block_size` must be": (X, None, 0),
+        "must be finite": (np.where(X > X.mean(), np.nan, X),),
     }.items():
         with pytest.raises(ValueError) as caught:
             gptq(model, *arguments)

@@ -218,6 +218,7 @@ WRONG = {
     ),
     "no batch": (lambda m: simulate(m, list(X)), r"in batches.*shape \(16, 16, 3\)"),
     "type": (lambda m: simulate(m, 3), "`batches` must be an array.*int"),
+    "scalar": (lambda m: simulate(m, np.float32(3)), "must be an array.*float32"),
     "method": (lambda m: simulate(m, X, "max"), "one of 'min_max', 'percentile'"),
     "bits": (lambda m: simulate(m, X, bits=1), r"`bits` must be .*in \[2, 16\]"),
     "many": (lambda m: simulate(m, X, bits=(4, 17)), r"\[2, 16\].*bits=17"),
