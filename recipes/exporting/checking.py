@@ -171,13 +171,12 @@ def changes(
         ValueError: The runtime cannot load or run the file, or the outputs are not
             finite.
     """
-    size = model.inputs[0].shape[0] or CHANGED_BATCH
-    starts = range(0, len(images) - size + 1, size)
-    batches = {str(i): images[i : i + size] for i in starts}
+    each_batch = in_batches(images, model.inputs[0].shape[0] or CHANGED_BATCH)
+    batches = {str(i): each for i, each in enumerate(each_batch)}
     expected = {key: _outputs(model, each) for key, each in batches.items()}
     found = _read_back(name, folder, batches)
     before, after = (
-        np.concatenate([outputs[key] for key in batches])
+        np.concatenate([outputs[key] for key in batches])[: len(images)]
         for outputs in (expected, found)
     )
     if not np.isfinite(after).all():
@@ -195,8 +194,16 @@ def changes(
 
 def random_images(model: keras.Model, low: float, high: float) -> np.ndarray:
     """Returns images of different brightness and contrast, of a model's size."""
-    _, *shape = model.inputs[0].shape
-    return _images(np.random.default_rng(0), (2 * CHANGED_BATCH, *shape), low, high)
+    batch, *shape = model.inputs[0].shape
+    count = max(2 * CHANGED_BATCH, batch or 0)
+    return _images(np.random.default_rng(0), (count, *shape), low, high)
+
+
+def in_batches(images: np.ndarray, size: int) -> list[np.ndarray]:
+    """Returns batches of one size; the first images again fill the last batch."""
+    count = math.ceil(len(images) / size)
+    filled = np.resize(images, (count * size, *images.shape[1:]))
+    return np.split(filled, count)
 
 
 def reader(name: str) -> str:

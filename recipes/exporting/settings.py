@@ -5,6 +5,7 @@ This module imports neither Keras nor kerasvit, so that a command is parsed firs
 
 import contextlib
 import dataclasses
+import os
 import re
 import shutil
 import tempfile
@@ -97,8 +98,14 @@ def check_folder(folder: str, replace: bool) -> Path:
     Raises:
         ValueError: It exists and is not to be replaced, or is no folder of an export.
     """
-    path = Path(folder).expanduser()
+    path = Path(os.path.abspath(Path(folder).expanduser()))  # "." has no name
     if not path.exists() and not path.is_symlink():
+        parent = next(each for each in path.parents if each.exists())
+        if not parent.is_dir() or not os.access(parent, os.W_OK):
+            raise ValueError(
+                f"`out`: {path} cannot be written, because {parent} is no folder in "
+                "which you may write. Give another --out."
+            )
         return path
     if not replace:
         raise ValueError(

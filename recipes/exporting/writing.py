@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import logging
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -185,15 +186,19 @@ def _litert(model, path):
 
 
 def _openvino(model, path):
-    """Writes OpenVINO's format; on PyTorch from torch.export.
+    """Writes OpenVINO's format, from a SavedModel or from torch.export.
 
-    There Keras traces the model twice and compares, which fails in hybrids.
+    In Keras's own export intermediate results are outputs, too, on TensorFlow and JAX;
+    on PyTorch it traces the model twice and compares, which fails in hybrids.
     """
-    if keras.backend.backend() != "torch":
-        return _export(model, path, "openvino")
     import openvino
 
-    found = openvino.convert_model(_exported(model))
+    if keras.backend.backend() == "torch":
+        found = openvino.convert_model(_exported(model))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            _savedmodel(model, Path(folder, "saved_model.pb"))
+            found = openvino.convert_model(folder)
     openvino.save_model(found, path, compress_to_fp16=False)
 
 

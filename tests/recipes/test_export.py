@@ -447,7 +447,7 @@ def test_rounded_numbers_may_change_as_much_as_by_rounding(changes, monkeypatch)
 
 
 @on_last_backend
-def test_an_export_is_replaced_only_if_asked(tmp_path):
+def test_an_export_is_replaced_only_if_asked(tmp_path, monkeypatch):
     out = tmp_path / "out"
     for text in ("first", "second"):
         with settings.complete_folder(out, replace=text == "second") as folder:
@@ -457,6 +457,8 @@ def test_an_export_is_replaced_only_if_asked(tmp_path):
     assert [*tmp_path.iterdir()] == [out]
     with pytest.raises(ValueError, match="exists. Give another --out, or --replace"):
         settings.check_folder(str(out), replace=False)
+    monkeypatch.chdir(out)
+    assert settings.check_folder(".", replace=True) == out
     (out / "export.json").unlink()
     with pytest.raises(ValueError, match="is no export"):
         settings.check_folder(str(out), replace=True)
@@ -515,10 +517,12 @@ def test_the_folder_is_named_after_the_model(model, folder, tmp_path, monkeypatc
         ),
         ({"model": "x.keras", "dtype": "mixed_bfloat16"}, "its own precision"),
         ({"out": "."}, "exists. Give another"),
+        ({"out": "a file/x"}, "a file is no folder in which you may write"),
     ],
 )
 def test_wrong_input(options, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "a file").touch()
     config = Config(**{"model": "vit", "format": FORMAT, **options})
     with pytest.raises(command_line.BadInput, match=message):
         export.export(config)

@@ -7,13 +7,13 @@ import keras
 import numpy as np
 import pytest
 from command import command_line
-from exporting import formats, quantizing, runtime, writing
+from exporting import checking, formats, quantizing, runtime, writing
 from exporting.settings import Config
 from PIL import Image
 
 import kerasvit
 from tests.models.tiny import tiny
-from tests.once import on_last_backend
+from tests.once import on_last_backend, rest_long
 from tests.random_weights import randomised
 from tests.recipes.names_in_files import names_in
 
@@ -101,6 +101,55 @@ def test_the_runtime_computes_with_whole_numbers(name, calibrated, tmp_path):
         assert opset(out) == writing.OPSET
 
 
+@on_last_backend
+def test_heads_are_the_products_that_no_other_follows():
+    graph = [
+        ("embed", ["image"], ["a"]),
+        ("gelu", ["a"], ["b"]),
+        ("product", ["b", "kernel"], ["c"]),
+        ("add", ["a", "c"], ["d"]),
+        ("head", ["d", "kernel1"], ["e"]),
+        ("second head", ["d", "kernel2"], ["f"]),
+        ("mean", ["e", "f"], ["g"]),
+    ]
+    others = {"gelu", "add", "mean"}
+    found = quantizing.last(graph, lambda name: name not in others)
+    assert found == ["second head", "head"]
+
+
+@on_last_backend
+def test_the_first_images_fill_the_last_batch():
+    images = np.arange(5.0).reshape(5, 1, 1, 1)
+    batches = checking.in_batches(images, 3)
+    assert [x[:, 0, 0, 0].tolist() for x in batches] == [[0, 1, 2], [3, 4, 0]]
+    [one] = checking.in_batches(images, 7)
+    assert one[:, 0, 0, 0].tolist() == [0, 1, 2, 3, 4, 0, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", rest_long([3, 64]))  # images are 40
+@pytest.mark.parametrize("calibrated", rest_long([True, False]))
+@pytest.mark.parametrize("name", rest_long(FORMATS))
+def test_files_of_a_fixed_batch_keep_both_heads_in_float32(
+    name, calibrated, batch, tmp_path
+):
+    require(name)
+    photos = photographs(tmp_path / "photos")
+    options = {"calibrate": str(photos)} if calibrated else {}
+    model = tiny("DistilledVisionTransformer")
+    model, out, stated = exported(name, tmp_path, model, batch=batch, **options)
+    assert stated["int8"]["compared"]["images"] == (
+        40 if calibrated else max(32, batch)
+    )
+    if name == "onnx":
+        import onnx
+
+        graph = onnx.load(out / "model.onnx").graph
+        floats = [x for x in graph.initializer if x.data_type == onnx.TensorProto.FLOAT]
+        heads = [each for each in floats if sorted(each.dims)[:1] == [len(NAMES)]]
+        assert len([each for each in heads if len(each.dims) == 2]) == 2
+
+
 @pytest.mark.long
 @pytest.mark.only_on("torch", reason="it writes ONNX")
 def test_convolutions_are_quantised_with_images(tmp_path):
@@ -120,6 +169,10 @@ def test_convolutions_with_strides_run_in_openvino(tmp_path):
     _, _, stated = exported("openvino", tmp_path, model)
     found = stated["int8"]["compared"]
     assert 0 < found["difference"] < 0.2 * found["spread"]
+    import openvino
+
+    [output] = openvino.Core().read_model(tmp_path / "out/model.xml").outputs
+    assert "output_0" in output.get_names()
 
 
 def called(tmp_path, **changes):
