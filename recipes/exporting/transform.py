@@ -58,11 +58,24 @@ def read(photo) -> np.ndarray:
 
 def colours(photo) -> Image.Image:
     """Returns an RGB image of 8 bits."""
-    image = photo if isinstance(photo, Image.Image) else Image.open(photo)
+    given = isinstance(photo, Image.Image)
+    image, name = (photo, "The image") if given else (Image.open(photo), photo)
     if image.mode.startswith(("I", "F")):
-        raise ValueError(f"{photo} has more than 8 bits per channel: convert it.")
-    image = ImageOps.exif_transpose(image)
+        raise ValueError(f"{name} has more than 8 bits per channel: convert it.")
+    image = upright(image, name)
     return (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
+
+
+def upright(image: Image.Image, name) -> Image.Image:
+    """Returns an image, decoded, as its EXIF data turn it."""
+    try:
+        return ImageOps.exif_transpose(image)
+    # Pillow raises many types of errors for damaged files, and for damaged EXIF data.
+    except Exception as error:
+        raise ValueError(
+            f"{name} cannot be read as an image ({error}): replace it, convert it to "
+            "JPEG or PNG, or leave it out."
+        ) from error
 
 
 def bands(photo, channels: int, value_range) -> np.ndarray:
@@ -75,9 +88,10 @@ def bands(photo, channels: int, value_range) -> np.ndarray:
 
         photo = tifffile.imread(photo)
     elif suffix:
-        photo = Image.open(photo)
+        photo = upright(Image.open(photo), photo)
+    elif isinstance(photo, Image.Image):
+        photo = upright(photo, "The image")
     if isinstance(photo, Image.Image):
-        photo = ImageOps.exif_transpose(photo)
         deep = photo.mode.startswith(("I", "F"))
         photo = photo.convert("RGBA") if photo.mode == "P" else photo
         mode = {1: "L", 3: "RGB"}.get(channels)

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from .models import Served
 from .settings import Config
@@ -276,7 +276,8 @@ def opened(body: bytes, most: float) -> Image.Image:
                 f"A photograph has at most {most / 1e6:g} million pixels. Received: "
                 f"{image.width} × {image.height}.",
             )
-        image.load()
+        # It decodes the image, and reads the EXIF data, which may be damaged, too.
+        ImageOps.exif_transpose(image, in_place=True)
     except Refused:
         raise
     # Pillow's decoders raise many types of errors for damaged files.

@@ -186,8 +186,12 @@ def test_the_transform_beside_an_export(
             np.testing.assert_array_equal(read(photo), expected)
         np.testing.assert_allclose(read(photo), expected, atol=1e-3)
     deep = Image.fromarray(np.zeros((4, 4), "uint16"))
-    with pytest.raises(ValueError, match="more than 8 bits"):
+    with pytest.raises(ValueError, match="^The image has more than 8 bits"):
         read(deep)
+    deep.convert("L").save(tmp_path / "damaged.png", exif=b"Exif\0\0MM\0*")
+    for each in (transform, read):
+        with pytest.raises(ValueError, match="damaged.png cannot be read as an image"):
+            each(tmp_path / "damaged.png")
 
 
 @pytest.mark.long

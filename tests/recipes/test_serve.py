@@ -29,11 +29,11 @@ from tests.random_weights import randomised
 NAMES = ["cat", "dog", "a bird"]
 
 
-def photograph(seed=0, size=(30, 20), kind="PNG"):
+def photograph(seed=0, size=(30, 20), kind="PNG", **options):
     """The bytes of a photograph."""
     pixels = np.random.default_rng(seed).integers(0, 256, size=(*size, 3))
     file = io.BytesIO()
-    Image.fromarray(pixels.astype("uint8")).save(file, kind)
+    Image.fromarray(pixels.astype("uint8")).save(file, kind, **options)
     return file.getvalue()
 
 
@@ -99,8 +99,10 @@ def test_the_classes_of_a_model(tmp_path):
         assert status == 200 and about["classes"] == 3
         assert about["image_size"] == [16, 16]
         model = kerasvit.from_pretrained(tmp_path / "vit")
+        turned = Image.Exif()
+        turned[0x0112] = 6
         for seed, kind in enumerate(("PNG", "JPEG", "WEBP")):
-            body = photograph(seed, kind=kind)
+            body = photograph(seed, kind=kind, exif=turned)
             status, answer = running.ask(body)
             expected = kerasvit.classify(model, Image.open(io.BytesIO(body)))
             found = [(row["name"], row["probability"]) for row in answer["classes"]]
@@ -149,6 +151,14 @@ def test_mixed_requests_at_the_same_time_are_all_answered():
                 assert answer == {"classes": [{"name": text, "probability": 1.0}]}
             else:
                 assert text in answer["error"]
+
+
+@on_last_backend
+@pytest.mark.parametrize("exif", [b"Exif\0\0MM\0*", b"Exif\0\0XX\0*\0\0\0\x08"])
+@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
+def test_damaged_exif_data(kind, exif):
+    with Running(BRIGHTNESS) as running:
+        assert running.ask(photograph(kind=kind, exif=exif))[0] == 415
 
 
 class Waiting:
