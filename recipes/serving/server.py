@@ -13,10 +13,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from .models import Served
 from .settings import Config
+
+# Those of `kerasvit.data.SUFFIXES`; MPO is JPEG. Pillow decodes some others, such as
+# icons, before their size is known.
+FORMATS = ("JPEG", "PNG", "WebP", "AVIF", "BMP", "GIF", "TIFF")
 
 
 class Refused(Exception):
@@ -195,15 +199,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path != "/classify":
             raise Refused(HTTPStatus.NOT_FOUND, "GET / or POST /classify.")
         stated = self.headers.get("Content-Length", "")
-        if not stated.isdigit():
-            raise Refused(HTTPStatus.LENGTH_REQUIRED, "State the Content-Length.")
-        if int(stated) > most:
+        if not (stated.isascii() and stated.isdigit()):
+            raise Refused(
+                HTTPStatus.LENGTH_REQUIRED,
+                "State the Content-Length, the number of bytes of the photograph.",
+            )
+        count = float(stated)  # int() takes 4,300 digits
+        if count > most:
             raise Refused(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 f"A photograph has at most {most / 1e6:g} MB. Received: "
-                f"{int(stated) / 1e6:.1f} MB.",
+                f"{count / 1e6:.4g} MB.",
             )
-        return self._read(int(stated))
+        return self._read(int(count))
 
     def _read(self, count: int) -> bytes:
         """Returns so many bytes, which must come within the time of a request."""
@@ -269,7 +277,7 @@ def opened(body: bytes, most: float) -> Image.Image:
         Refused: It is none, it is damaged, or it has too many pixels.
     """
     try:
-        image = Image.open(io.BytesIO(body))
+        image = Image.open(io.BytesIO(body), formats=FORMATS)
         if image.width * image.height > most:
             raise Refused(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -280,10 +288,16 @@ def opened(body: bytes, most: float) -> Image.Image:
         ImageOps.exif_transpose(image, in_place=True)
     except Refused:
         raise
+    except UnidentifiedImageError as error:
+        raise Refused(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"The body is no photograph of {', '.join(FORMATS)}, or is damaged. Send "
+            "the bytes of such a file, and convert others, such as HEIC, to JPEG.",
+        ) from error
     # Pillow's decoders raise many types of errors for damaged files.
     except Exception as error:
         raise Refused(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            f"The body is no photograph that Pillow reads: {error}",
+            f"The photograph is damaged: Pillow cannot read it ({error}).",
         ) from error
     return image

@@ -136,7 +136,7 @@ def test_the_classes_of_an_export(inputs, batch, tmp_path):
 def test_mixed_requests_at_the_same_time_are_all_answered():
     requests = [(grey(i % 256), 200, str(i % 256)) for i in range(300)]
     requests += [(b"no photograph", 415, "no photograph")] * 30
-    requests += [(photograph()[:900], 415, "no photograph")] * 30
+    requests += [(photograph()[:900], 415, "is damaged")] * 30
     requests += [(b"x" * 200_001, 413, "at most 0.2 MB. Received: 0.2 MB")] * 30
     order = np.random.default_rng(0).permutation(len(requests))
     with (
@@ -151,6 +151,16 @@ def test_mixed_requests_at_the_same_time_are_all_answered():
                 assert answer == {"classes": [{"name": text, "probability": 1.0}]}
             else:
                 assert text in answer["error"]
+
+
+@on_last_backend
+def test_files_that_are_no_photographs():
+    heic = b"\0\0\0\x18ftypheic" + bytes(100)
+    with Running(BRIGHTNESS) as running:
+        for body in (b"", b"text", heic, photograph(kind="ICO")):
+            status, answer = running.ask(body, headers={"Content-Length": len(body)})
+            assert status == 415 and " 0x" not in answer["error"]
+            assert "no photograph of JPEG, PNG" in answer["error"]
 
 
 @on_last_backend
@@ -237,7 +247,10 @@ def test_wrong_requests():
         status, answer = running.ask(photograph(size=(100, 50)))
         assert status == 413 and "Received: 50 × 100" in answer["error"]
         head = "POST /classify HTTP/1.1\r\nHost: me\r\n"
-        assert " 411 " in running.send(f"{head}\r\n".encode())
+        for line in ("", "Content-Length: \xb2\r\n", "Content-Length: -1\r\n"):
+            assert " 411 " in running.send(f"{head}{line}\r\n".encode("latin-1"))
+        long = running.send(f"{head}Content-Length: {'9' * 5000}\r\n\r\n".encode())
+        assert " 413 " in long and "at most 20 MB. Received: inf MB" in long
         short = running.send(f"{head}Content-Length: 9\r\n\r\nabc".encode())
         assert " 400 " in short and "ended 6 bytes before" in short
         status, answer = running.ask(b"x", method="PUT")
