@@ -1,14 +1,24 @@
 """The models that a server runs: of Keras, or exported files."""
 
 import dataclasses
-import json
 import runpy
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 from exporting import runtime
+from exporting.formats import FORMATS
 from PIL import Image
+
+from . import exports
+
+PACKAGES = {  # {format: package that runs it}
+    "savedmodel": "tensorflow",
+    "litert": "ai-edge-litert",
+    "onnx": "onnxruntime",
+    "openvino": "openvino",
+    "torch": "torch",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +69,13 @@ def load(config) -> Served:
 
 
 def exported(folder: Path, top: int) -> Served:
-    """Loads the folder of an export, with the runtime of its format."""
-    about = json.loads((folder / "export.json").read_text("utf-8"))
+    """Loads the folder of an export, with the runtime of its format.
+
+    Raises:
+        ValueError: It is damaged or has no probabilities of named classes, or the
+            runtime is not installed.
+    """
+    about = exports.described(folder, "model", "transform.py")
     names = about["output"]["label_names"]
     if about["output"]["name"] != "probabilities" or names is None:
         raise ValueError(
@@ -68,8 +83,8 @@ def exported(folder: Path, top: int) -> Served:
             f"{'' if names else ' of classes without names'}. Export the model with "
             "names and --outputs probabilities."
         )
-    thresholds = about["output"]["thresholds"]
-    run = runtime.READERS[about["format"]](folder)
+    thresholds = about["output"].get("thresholds")
+    run = _run(about["format"], folder)
 
     def classify(images):
         return [best(row, names, thresholds, top) for row in run(images)]
@@ -85,6 +100,22 @@ def exported(folder: Path, top: int) -> Served:
         },
         about["input"]["shape"][0],
     )
+
+
+def _run(name: str, folder: Path) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns the function of an exported file: images → outputs."""
+    try:
+        return runtime.READERS[name](folder)
+    except ImportError as error:
+        raise ValueError(
+            f"`model`: {PACKAGES[name]}, which runs exports of {name}, cannot be "
+            f"imported ({error}): pip install {PACKAGES[name]}"
+        ) from error
+    except Exception as error:  # the runtimes raise many types for damaged files
+        raise ValueError(
+            f"`model`: {folder / FORMATS[name].file} cannot be loaded ({error}). "
+            f"{exports.AGAIN}"
+        ) from error
 
 
 def best(row, names, thresholds, top: int) -> list[tuple[str, float]]:

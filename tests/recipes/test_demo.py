@@ -30,6 +30,8 @@ ABOUT = {
     "format": "onnx",
     "input": {"shape": [None, None, None, 3], "values": "photo"},
     "output": {"name": "probabilities", "shape": [None, 6], "label_names": NAMES},
+    "preprocessing": {"size": [16, 16]},
+    "compared": {"runtime": "ONNX Runtime 1.32.0"},
 }
 
 
@@ -37,7 +39,8 @@ def exported(path, **changes):
     """The folder of an export, as far as the server reads it."""
     path.mkdir()
     (path / "export.json").write_text(json.dumps({**ABOUT, **changes}))
-    (path / "model.onnx").write_bytes(b"a graph")
+    for name in "model.onnx", "model.tflite":
+        (path / name).write_bytes(b"a graph")
     return path
 
 
@@ -93,12 +96,17 @@ def test_it_serves_the_files_of_the_page_and_no_others(tmp_path):
             server.page_server(folder, runtime, port)
 
 
+ADVICE = "shows classes. Export a model with a head"
 BAD = [
     ({"format": "litert"}, "--format onnx, and .* has litert"),
     ({"input": {**ABOUT["input"], "values": "pixels"}}, "--inputs photo.*has pixels"),
     ({"input": {**ABOUT["input"], "shape": [8, 1, 1, 3]}}, "--batch 1, and .* has 8"),
     ({"output": {**ABOUT["output"], "name": "logits"}}, "--outputs probabilities"),
-    ({"output": {"name": "features"}}, "returns features, and the page shows classes"),
+    *(
+        ({"output": {**ABOUT["output"], "name": name}}, f"returns {name}, .* {ADVICE}")
+        for name in ("features", "maps")
+    ),
+    ({"output": {}}, "must have the parts that export.py writes"),
 ]
 
 
@@ -107,7 +115,7 @@ BAD = [
 def test_exports_that_it_does_not_show(changes, message, tmp_path):
     with pytest.raises(command_line.BadInput, match=message) as error:
         demo.main([str(exported(tmp_path / "web", **changes))])
-    if "features" not in message:
+    if "--" in message:
         command = f"runs/pets --format onnx --inputs photo --out {tmp_path / 'web'}"
         assert f"{command} --replace" in str(error.value)
 
@@ -118,6 +126,13 @@ def test_a_folder_that_is_no_export(tmp_path):
         demo.main([str(tmp_path)])
     with pytest.raises(command_line.BadInput, match="`port`.*at most 65535"):
         demo.main([str(tmp_path), "--port", "65536"])
+    for text, message in (("{", "export.json is damaged: "), ("[]", "must have the")):
+        (tmp_path / "export.json").write_text(text)
+        with pytest.raises(command_line.BadInput, match=message):
+            demo.main([str(tmp_path)])
+    (tmp_path / "export.json").write_text(json.dumps(ABOUT))
+    with pytest.raises(command_line.BadInput, match="has no model.onnx. Write the"):
+        demo.main([str(tmp_path)])
 
 
 NPM = """#!/bin/sh

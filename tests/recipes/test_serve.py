@@ -1,6 +1,7 @@
 """`serve.py`: photographs in, classes out, and clear answers to everything else."""
 
 import http.client
+import importlib.util
 import io
 import json
 import platform
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 import serve
 from command import command_line
+from exporting.formats import FORMATS
 from exporting.settings import Config as ExportConfig
 from PIL import Image
 from serving import models, server
@@ -282,6 +284,56 @@ def test_photographs_that_the_model_does_not_take_and_errors(capsys):
     assert "ZeroDivisionError: a bug" in capsys.readouterr().err
 
 
+ABOUT = {
+    "format": "onnx",
+    "input": {"shape": [None, 16, 16, 3], "values": "pixels"},
+    "output": {"name": "probabilities", "label_names": NAMES},
+    "preprocessing": {"size": [16, 16]},
+    "compared": {"runtime": "ONNX Runtime"},
+}
+
+
+def of(name):
+    """The export.json of a model that returns something else."""
+    return json.dumps({**ABOUT, "output": {**ABOUT["output"], "name": name}})
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("about", "missing", "message"),
+    [
+        ("{", None, "export.json is damaged: "),
+        ("{}", None, "export.json must have the parts that export.py writes: format"),
+        (json.dumps(ABOUT), "model.onnx", "has no model.onnx. Write the export again"),
+        (json.dumps(ABOUT), "transform.py", "has no transform.py"),
+        (of("logits"), None, "returns logits. Export the model with names"),
+        (of("maps"), None, "shows classes. Export a model with a head"),
+    ],
+)
+def test_exports_that_cannot_be_served(about, missing, message, tmp_path):
+    for name in {"model.onnx", "transform.py"} - {missing}:
+        (tmp_path / name).touch()
+    (tmp_path / "export.json").write_text(about)
+    with pytest.raises(ValueError, match=message):
+        models.load(Config(str(tmp_path)))
+
+
+@on_last_backend
+@pytest.mark.parametrize("name", ["onnx", "openvino"])
+def test_damaged_files_and_runtimes_that_are_not_installed(name, tmp_path, monkeypatch):
+    (tmp_path / "export.json").write_text(json.dumps({**ABOUT, "format": name}))
+    (tmp_path / "transform.py").touch()
+    file, package = tmp_path / FORMATS[name].file, models.PACKAGES[name]
+    file.write_bytes(bytes(1000))
+    if importlib.util.find_spec(package):
+        with pytest.raises(ValueError, match=rf"{file} cannot be loaded \("):
+            models.load(Config(str(tmp_path)))
+    monkeypatch.setitem(sys.modules, package, None)  # its import fails
+    with pytest.raises(ValueError, match=f"`model`: {package}, .*: pip install"):
+        models.load(Config(str(tmp_path)))
+    assert models.PACKAGES.keys() == FORMATS.keys()
+
+
 ALLOCATIONS = """
 import resource, sys
 import numpy as np
@@ -323,10 +375,6 @@ def test_settings_and_models_that_cannot_be_served(tmp_path):
     ):
         with pytest.raises(command_line.BadInput, match=message):
             serve.start(options)
-    about = {"output": {"name": "logits", "label_names": NAMES}}
-    (tmp_path / "export.json").write_text(json.dumps(about))
-    with pytest.raises(ValueError, match="returns logits. Export the model with names"):
-        models.load(Config(str(tmp_path)))
     with Running(BRIGHTNESS) as running:
         port = running.server.server_address[1]
         with pytest.raises(ValueError, match="cannot be listened to.*another --port"):

@@ -1,12 +1,13 @@
 """The files of the page: an ONNX export, and ONNX Runtime's files for browsers."""
 
 import http.server
-import json
 import os
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+
+from serving import exports
 
 PAGE = Path(__file__).with_name("page.html")
 VERSION = "1.30.0"  # of onnxruntime-web
@@ -30,12 +31,7 @@ def checked_export(folder: str) -> Path:
             f"`folder`: {path} has no export.json. Give the folder of an export: "
             "python recipes/export.py MODEL --format onnx --inputs photo."
         )
-    stated = json.loads((path / "export.json").read_text("utf-8"))
-    if stated["output"]["name"] == "features":
-        raise ValueError(
-            f"`folder`: the model of {path} returns features, and the page shows "
-            "classes. Export a model with a head, such as a fine-tuned one."
-        )
+    stated = exports.described(path, "folder")
     batch = stated["input"]["shape"][0]
     options = {  # {option: what the export has, what the page needs}
         "format": (stated["format"], "onnx"),
