@@ -52,8 +52,15 @@ def load(config) -> Served:
 
     import kerasvit
 
-    candidate = candidates.load(config.model, state=config.state)
+    candidate = candidates.load(config.model, headless=True, state=config.state)
     model, transform = candidate.model, candidate.transform
+    if len(model.outputs) != 1 or not candidate.has_head:
+        shapes = [tuple(output.shape) for output in model.outputs]
+        raise ValueError(
+            f"`model`: {config.model} must return logits (batch, classes), and its "
+            f"outputs, of the shapes {shapes}, are none. Give a model with a head, "
+            "such as one that finetune.py has trained."
+        )
     about = {
         "model": config.model,
         "classes": candidate.classes,
