@@ -1,6 +1,7 @@
 """The server: one thread for each connection, and one that runs the model."""
 
 import contextlib
+import errno
 import http.server
 import io
 import json
@@ -132,20 +133,51 @@ class Server(http.server.ThreadingHTTPServer):
     daemon_threads = False  # the requests that came are answered before the end
 
     def __init__(self, model: Served, config: Config) -> None:
-        self.model, self.config = model, config
+        self.model, self.config, self.ending = model, config, False
         self.batches = Batches(model, config.batch_size, config.queue)
         Image.MAX_IMAGE_PIXELS = None  # the limit is that of the configuration
         try:
             super().__init__((config.host, config.port), Handler)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter of names such as a..b
+            of_port = getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES)
+            name = "port" if of_port else "host"
             raise ValueError(
-                f"`port`: {config.host}:{config.port} cannot be listened to: {error}. "
-                "Give another --port."
+                f"`{name}`: {config.host}:{config.port} cannot be listened to: {error}."
+                f" Give another --{name}."
             ) from error
 
     def server_close(self) -> None:
+        self.ending = True  # of connections that send one request after another, too
         super().server_close()
         self.batches.close()
+
+
+class Received(io.RawIOBase):
+    """The bytes that come from a connection until an end time.
+
+    A timeout of the connection is one of each call: a client that sends a byte a second
+    would hold its thread, and the end of the server, for as long as it likes.
+
+    Attributes:
+        end: Of `time.monotonic`; reading later raises a `TimeoutError`.
+    """
+
+    def __init__(self, connection: socket.socket, end: float) -> None:
+        self._connection, self.end = connection, end
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        left = self.end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        usual = self._connection.gettimeout()
+        self._connection.settimeout(left)
+        try:
+            return self._connection.recv_into(buffer)
+        finally:
+            self._connection.settimeout(usual)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -157,6 +189,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def setup(self) -> None:
         self.timeout = self.server.config.timeout
         super().setup()
+        self.received = Received(self.connection, 0)
+        self.rfile = io.BufferedReader(self.received)
+
+    def handle_one_request(self) -> None:
+        """Answers a request, whose head must come within the time of a request."""
+        self._start_time()
+        super().handle_one_request()
+        if self.server.ending:
+            self.close_connection = True
+
+    def _start_time(self) -> None:
+        self.received.end = time.monotonic() + self.server.config.timeout
 
     def do_GET(self) -> None:
         if self.path != "/":
@@ -215,18 +259,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _read(self, count: int) -> bytes:
         """Returns so many bytes, which must come within the time of a request."""
-        seconds, parts = self.server.config.timeout, []
-        end = time.monotonic() + seconds
+        parts = []
+        self._start_time()
         while count:
             try:
                 part = self.rfile.read1(min(count, 2**16))
-            except TimeoutError:
-                part = b""
-            if time.monotonic() > end:
+            except TimeoutError as error:
                 raise Refused(
                     HTTPStatus.REQUEST_TIMEOUT,
-                    f"The photograph did not come within {seconds:g} s.",
-                )
+                    f"The photograph did not come within {self.timeout:g} s.",
+                ) from error
             if not part:
                 raise Refused(
                     HTTPStatus.BAD_REQUEST,
@@ -244,10 +286,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """
         self.close_connection = True
         self._send(status, {"error": message}, {"Connection": "close"})
-        end = time.monotonic() + self.server.config.timeout
+        self._start_time()
         with contextlib.suppress(OSError):  # the client is gone, or sends too slowly
             self.connection.shutdown(socket.SHUT_WR)
-            while time.monotonic() < end and self.rfile.read1(2**16):
+            while self.rfile.read1(2**16):
                 pass
 
     def send_error(self, code, message=None, explain=None) -> None:

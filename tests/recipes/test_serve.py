@@ -1,5 +1,6 @@
 """`serve.py`: photographs in, classes out, and clear answers to everything else."""
 
+import contextlib
 import http.client
 import importlib.util
 import io
@@ -266,6 +267,40 @@ def test_wrong_requests():
         assert " 408 " in slow and "did not come within 0.2 s" in slow
 
 
+def trickle(address, text):
+    """Sends a byte every 0.1 s, until the server closes; returns the seconds."""
+    start = time.monotonic()
+    with socket.create_connection(address) as line, contextlib.suppress(OSError):
+        for i in range(100):
+            line.sendall(text[i : i + 1] or b"x")
+            time.sleep(0.1)
+    return time.monotonic() - start
+
+
+@on_last_backend
+@pytest.mark.parametrize("text", [b"", b"POST /classify HTTP/1.1\r\nHost: "])
+def test_a_head_that_comes_slowly_has_an_end(text):
+    with Running(BRIGHTNESS, timeout=0.5) as running:
+        assert trickle(running.server.server_address, text) < 4
+
+
+@on_last_backend
+def test_requests_without_end_on_one_connection_do_not_keep_the_server():
+    with Running(BRIGHTNESS) as running:
+        line = http.client.HTTPConnection(*running.server.server_address, timeout=30)
+        line.request("GET", "/")
+        line.getresponse().read()
+        ending = threading.Thread(target=running.__exit__)
+        ending.start()
+        while not running.server.ending:
+            time.sleep(0.01)
+        line.request("GET", "/")
+        assert line.getresponse().read()
+        ending.join(5)
+        assert not ending.is_alive()
+        line.close()
+
+
 @on_last_backend
 def test_photographs_that_the_model_does_not_take_and_errors(capsys):
     def prepare(image):
@@ -375,6 +410,13 @@ def test_settings_and_models_that_cannot_be_served(tmp_path):
     ):
         with pytest.raises(command_line.BadInput, match=message):
             serve.start(options)
+    headless = tiny("VisionTransformer", num_classes=0)
+    kerasvit.save_pretrained(headless, tmp_path / "features")
+    with pytest.raises(ValueError, match="shapes .*Give a model with a head"):
+        models.load(Config(str(tmp_path / "features")))
+    for host in ("a..b", "nosuchhost.invalid", "::1"):
+        with pytest.raises(ValueError, match="`host`: .*Give another --host"):
+            server.Server(BRIGHTNESS, Config("model", host, port=0))
     with Running(BRIGHTNESS) as running:
         port = running.server.server_address[1]
         with pytest.raises(ValueError, match="cannot be listened to.*another --port"):
