@@ -53,7 +53,7 @@ MAY_SEE = {  # and `arguments` and `types`, which every room may import
     "inspection": {"inspection", "backend", "records", "patterns"},
     "backend": {"backend"},
     "version": set(),
-    "__main__": {"backend", "hub"},
+    "__main__": {"backend", "hub", "installed"},
     "installed": {"version"},
     "patterns": set(),
     "records": set(),
