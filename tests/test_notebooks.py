@@ -33,7 +33,11 @@ def test_a_notebook_has_the_blocks_and_the_text_of_its_page(page, notebooks):
         code.remove(notebooks.FIRST)
     assert code == [block.strip() for block in blocks(text)]
     written = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
-    assert "```python" not in written and not re.search(r"\]\((?!https:)", written)
+    assert "```python" not in written
+    assert not re.search(r"\]\((?!https:|attachment:)", written)
+    held = [name for cell in cells for name in cell.get("attachments", {})]
+    assert re.findall(r"\(attachment:(.*?)\)", written) == held
+    assert held == re.findall(r"\]\(([^)]*\.svg)\)", text)
     titles = re.findall(r"^#+ .*$", text, re.MULTILINE)
     assert re.findall(r"^#+ .*$", written, re.MULTILINE) == titles
 

@@ -1,5 +1,6 @@
 """Notebooks of three pages: their text, and their blocks of Python as cells."""
 
+import base64
 import re
 import tempfile
 from pathlib import Path
@@ -14,10 +15,10 @@ PAGES = {  # file of a page: name of its notebook
     "gallery.md": "look_inside_a_model.ipynb",
     "sam.md": "sharpness_aware_training.ipynb",
 }
-# Pictures of the page, which the cells draw or which are files of the repository; links
-# to other pages.
-PICTURE = re.compile(r"!\[[^]]*\]\([^)]*\)\n?", re.DOTALL)
-LINK = re.compile(r"\[([^]]*)\]\((?!https:)[^)]*\)", re.DOTALL)
+# Pictures that the cells draw; others, which a cell of text holds; links to other pages.
+DRAWN = re.compile(r"!\[[^]]*\]\([^)]*\.png\)\n?")
+HELD = re.compile(r"(!\[[^]]*\]\()([^)]*\.svg)\)")
+LINK = re.compile(r"(?<!!)\[([^]]*)\]\((?!https:)[^)]*\)")
 # For pages with plots: each value of a cell is shown, not only the last. It needs
 # matplotlib.
 FIRST = '%matplotlib inline\n%config InteractiveShell.ast_node_interactivity = "all"'
@@ -46,8 +47,13 @@ def write(out: Path, execute: bool = False) -> None:
 
 def notebook(page: str) -> nbformat.NotebookNode:
     """Returns the notebook of a page of this folder, which has not run."""
-    text = LINK.sub(r"\1", PICTURE.sub("", (HERE / page).read_text("utf-8")))
-    made = jupytext.reads(text, fmt="md")
+    text = LINK.sub(r"\1", DRAWN.sub("", (HERE / page).read_text("utf-8")))
+    made = jupytext.reads(HELD.sub(r"\1attachment:\2)", text), fmt="md")
+    for name in {found[2] for found in HELD.finditer(text)}:
+        picture = base64.b64encode((HERE / name).read_bytes()).decode()
+        for cell in made.cells:
+            if f"(attachment:{name})" in cell.source:
+                cell["attachments"] = {name: {"image/svg+xml": picture}}
     made.cells = [cell for cell in made.cells if cell.source.strip()]
     made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
     if "look.plot" in text:
