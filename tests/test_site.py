@@ -170,6 +170,31 @@ def test_bad_pages_are_errors(text, message, tmp_path):
     assert "index.md:3: WARNING" in result.stderr and message in result.stderr
 
 
+@pytest.mark.long
+def test_the_site_is_not_written_over_a_file(tmp_path):
+    out = tmp_path / "out"
+    out.write_text("")
+    result = built(out)
+    assert result.returncode != 0
+    assert result.stderr.endswith(f"{out} is a file: choose a folder.\n")
+
+
+def test_warnings_name_the_files_of_the_repository(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("myst_parser", reason='the packages of ".[docs]" are missing')
+    monkeypatch.syspath_prepend(SITE)
+    build = module("build")
+    warnings = build.Warnings(tmp_path)
+    warnings.write(f"{tmp_path}/index.md:3: WARNING: one\n")
+    warnings.write(f"{tmp_path}/sam.md: WARNING: two\n")
+    warnings.write(f"{tmp_path}/new.md: WARNING: {build.IN_NO_SECTION} [toc]\n")
+    assert capsys.readouterr().err.splitlines() == [
+        "README.md:3: WARNING: one",
+        ".github/site/sam.md: WARNING: two",
+        "new.md: WARNING: the page is in no section: add it to "
+        ".github/site/pages.toml [toc]",
+    ]
+
+
 class Page(HTMLParser):
     """The links of a page, and the places in it."""
 

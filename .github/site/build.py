@@ -6,8 +6,11 @@ Sphinx reads a copy of the Markdown pages, in which README.md is the index and
 """
 
 import argparse
+import contextlib
+import io
 import re
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -31,16 +34,19 @@ SIGNATURE = re.compile("<dl>(.*?)</dl>", re.DOTALL)  # a list without terms
 # Links from code to the reference, some of which lead nowhere: `viewcode` knows one
 # package for each file, and `kerasvit` exports only some names of a file.
 BACK = re.compile('<a class="viewcode-back".*?</a>')
+IN_NO_SECTION = "document isn't included in any toctree"
 
 
 def main(out: Path, execute: bool) -> int:
     """Builds the site into a new folder or a former site; returns 0 if that worked."""
+    if out.exists() and not out.is_dir():
+        raise SystemExit(f"{out} is a file: choose a folder.")
     if out.exists() and any(out.iterdir()):
         if not (out / ".buildinfo").exists():
             raise SystemExit(f"{out} has other files: choose another folder.")
         shutil.rmtree(out)
     with tempfile.TemporaryDirectory() as sources:
-        folder = Path(sources)
+        folder = Path(sources).resolve()
         notebooks.write(folder / "notebooks", execute)
         as_notebooks = {
             f".github/site/{page}": f"notebooks/{name}"
@@ -48,11 +54,35 @@ def main(out: Path, execute: bool) -> int:
         }
         pages.write(folder, reference.write(folder / "reference"), as_notebooks)
         options = ["-q", "-W", "-c", str(HERE), "-d", f"{sources}/.doctrees"]
-        failed = build_main([*options, sources, str(out)])
+        with contextlib.redirect_stderr(Warnings(folder)):
+            failed = build_main([*options, sources, str(out)])
     for page in out.rglob("*.html"):
         if "_downloads" not in page.parts:
             page.write_text(_mended(page.read_text("utf-8")), "utf-8")
     return failed
+
+
+class Warnings(io.StringIO):
+    """Prints what Sphinx warns of, with the files of the repository.
+
+    Args:
+        sources: The folder with their copies.
+    """
+
+    encoding = "utf-8"
+
+    def __init__(self, sources: Path) -> None:
+        super().__init__()
+        self.copy = re.compile(re.escape(f"{sources}/") + r"([^\s:]+)")
+        listed = [pages.START, *(x for y in pages.sections().values() for x in y)]
+        self.pages = {pages.staged(page): page for page in listed}
+        self.printed = sys.stderr
+
+    def write(self, text: str) -> int:
+        """Prints a warning."""
+        text = self.copy.sub(lambda found: self.pages.get(found[1], found[1]), text)
+        told = "the page is in no section: add it to .github/site/pages.toml"
+        return self.printed.write(text.replace(IN_NO_SECTION, told))
 
 
 def _mended(text: str) -> str:

@@ -65,9 +65,9 @@ def write(out: Path, reference: list[str], notebooks: Mapping[str, str]) -> None
             _copy(page, out, pages)
     for page, notebook in notebooks.items():
         text = (out / staged(page)).read_text("utf-8")
-        title, rest = text.split("\n", 1)
-        line = f"This page is a [notebook]({notebook}), too.\n"
-        _put(out / staged(page), f"{title}\n\n{line}{rest}".encode())
+        title, first, rest = text.split("\n\n", 2)
+        first += f" This page is a [notebook]({notebook}), too."  # adds no line
+        _put(out / staged(page), f"{title}\n\n{first}\n\n{rest}".encode())
 
 
 def _copy(path: str, out: Path, pages: set[str], tree: str = "") -> None:
