@@ -15,7 +15,7 @@ PAGES = {  # file of a page: name of its notebook
     "gallery.md": "look_inside_a_model.ipynb",
     "sam.md": "sharpness_aware_training.ipynb",
 }
-# Pictures that the cells draw; others, which a cell of text holds; links to other pages.
+# Pictures that the cells draw; others, which cells of text hold; links to other pages.
 DRAWN = re.compile(r"!\[[^]]*\]\([^)]*\.png\)\n?")
 HELD = re.compile(r"(!\[[^]]*\]\()([^)]*\.svg)\)")
 LINK = re.compile(r"(?<!!)\[([^]]*)\]\((?!https:)[^)]*\)")
