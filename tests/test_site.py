@@ -49,6 +49,13 @@ def test_every_page_is_in_one_section_or_left_out():
     assert sorted([*pages, *site.left_out()]) == sorted(files)
 
 
+def test_the_place_of_a_page_leads_to_its_file():
+    site = module("pages")
+    pages = [site.START, *(x for each in site.sections().values() for x in each)]
+    assert [site.original(site.staged(page)) for page in pages] == pages
+    assert site.original("reference/sam.rst") == "reference/sam.rst"
+
+
 def test_every_public_name_has_one_page(reference):
     reference.check(reference.PAGES)
     names = [name for page in reference.PAGES for name in reference.names_of(page)]

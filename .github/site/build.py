@@ -74,13 +74,11 @@ class Warnings(io.StringIO):
     def __init__(self, sources: Path) -> None:
         super().__init__()
         self.copy = re.compile(re.escape(f"{sources}/") + r"([^\s:]+)")
-        listed = [pages.START, *(x for y in pages.sections().values() for x in y)]
-        self.pages = {pages.staged(page): page for page in listed}
         self.printed = sys.stderr
 
     def write(self, text: str) -> int:
         """Prints a warning."""
-        text = self.copy.sub(lambda found: self.pages.get(found[1], found[1]), text)
+        text = self.copy.sub(lambda found: pages.original(found[1]), text)
         told = "the page is in no section: add it to .github/site/pages.toml"
         return self.printed.write(text.replace(IN_NO_SECTION, told))
 

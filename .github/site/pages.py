@@ -42,6 +42,13 @@ def staged(path: str) -> str:
     return path.removeprefix(".github/").removeprefix("site/")
 
 
+def original(path: str) -> str:
+    """Returns the file of the repository that stands at a place of the site."""
+    files = [START] if path == "index.md" else []
+    files += [f"{folder}{path}" for folder in (".github/site/", ".github/", "")]
+    return next((file for file in files if (ROOT / file).is_file()), path)
+
+
 def write(out: Path, reference: list[str], notebooks: Mapping[str, str]) -> None:
     """Copies the pages, with the menu at their ends.
 
