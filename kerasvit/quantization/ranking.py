@@ -8,10 +8,12 @@ Liu et al. 2021, "Post-training quantization for vision transformer", arXiv 2106
 - For queries and keys, a loss of the order of scores is subtracted (ranking-aware):
   mean of max(θ − (Ŝ_i − Ŝ_j) · sign(S_i − S_j), 0) over pairs of keys. Here the pairs
   are those at distances 1, 2, 4 and so on.
-- The cost of a layer at some bits is the nuclear norm of its result times the squared
-  error. Bits are given so that the sum of all costs is small and all kernels together
+- Bits are given so that the sum of the layers' costs is small and all kernels together
   have the size that they have with the same bits each (mixed precision); here by the
-  largest decrease per weight, one bit after the other.
+  largest decrease per weight, one bit after the other. The cost of a layer at some bits
+  is here the squared error of its result, divided by the squares of the result. The
+  paper multiplies it by the result's nuclear norm instead, by which layers with small
+  results get too few bits (recipes/MEASURED.md).
 
 The search sees a part of the first batch of images.
 """
@@ -157,9 +159,9 @@ class _Cost:
     def __call__(self, operation: Callable, operands: dict[str, Tensor]) -> Tensor:
         few = _few(operands)
         exact = ops.convert_to_numpy(operation(*few.values())).astype("float32")
-        norm = np.linalg.norm(exact.reshape(-1, exact.shape[-1]), "nuc")
+        size = np.square(exact).sum() or 1
         self.costs = [
-            float(norm * np.square(_result(operation, few, each) - exact).sum())
+            float(np.square(_result(operation, few, each) - exact).sum() / size)
             for each in self._candidates
         ]
         return operation(*operands.values())

@@ -79,6 +79,24 @@ def test_the_search_finds_scales_with_a_higher_correlation():
     assert parts.shape == (1, 5) and 0.5 <= parts.min() < parts.max() <= 1.2
 
 
+def test_costs_are_the_relative_squared_errors_of_results():
+    x, kernel = RNG.normal(size=(2, 9, 9)).astype("float32")
+    coarse, fine = (
+        {
+            "inputs": Uniform.of_range(x.min(), x.max(), bits),
+            "kernel": Uniform.symmetric(np.abs(kernel).max(0, keepdims=True), bits),
+        }
+        for bits in (3, 6)
+    )
+    cost = ranking._Cost([coarse, fine])
+    cost(lambda a, b: 100 * (a @ b), {"inputs": x, "kernel": kernel})
+    rounded = coarse["inputs"].rounded(x)[0] @ coarse["kernel"].rounded(kernel)[0]
+    exact = x @ kernel
+    expected = np.sum((rounded - exact) ** 2) / np.sum(exact**2)
+    assert cost.costs[0] == pytest.approx(expected, rel=1e-4)
+    assert cost.costs[1] < cost.costs[0] / 10
+
+
 def test_all_bits_are_equal_where_none_can_be_taken_away():
     model = simulate(tiny("VisionTransformer"), X, "ranking", 2)
     dense = model.get_layer("encoder_block_0").mlp.dense_0
