@@ -29,13 +29,6 @@ TOLERANCES["float32"] = 1e-4
 ROUNDING = 1e-6  # change of the images, relative to each pixel
 DRAWS = 4
 MOST_OF_ROUNDING = 2
-RUNTIMES = {  # packages, of which the first that is installed reads a file
-    "savedmodel": ("tensorflow",),
-    "litert": ("ai-edge-litert", "tensorflow"),
-    "onnx": ("onnxruntime",),
-    "openvino": ("openvino",),
-    "torch": ("torch",),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,7 +201,7 @@ def in_batches(images: np.ndarray, size: int) -> list[np.ndarray]:
 
 def reader(name: str) -> str:
     """Returns the package that reads a format, with its version."""
-    for package in RUNTIMES[name]:
+    for package in runtime.PACKAGES[name]:
         if importlib.util.find_spec(package.replace("-", "_")):
             return f"{package} {importlib.metadata.version(package)}"
     raise LookupError(f"No runtime for {name}: `formats.check` looks for it.")

@@ -63,6 +63,13 @@ def torch(folder):
     return lambda images: model(torch.from_numpy(images)).detach().numpy()
 
 
+PACKAGES = {  # of which the first that is installed reads a file
+    "savedmodel": ("tensorflow",),
+    "litert": ("ai-edge-litert", "tensorflow"),
+    "onnx": ("onnxruntime",),
+    "openvino": ("openvino",),
+    "torch": ("torch",),
+}
 READERS = {
     "savedmodel": savedmodel,
     "litert": litert,

@@ -80,6 +80,7 @@ def upright(image: Image.Image, name) -> Image.Image:
 
 def bands(photo, channels: int, value_range) -> np.ndarray:
     """Returns float32 (height, width, channels), 0 to 255 for the range of values."""
+    name = "The image"
     suffix = Path(photo).suffix.lower() if isinstance(photo, (str, Path)) else ""
     if suffix == ".npy":
         photo = np.load(photo)
@@ -88,10 +89,9 @@ def bands(photo, channels: int, value_range) -> np.ndarray:
 
         photo = tifffile.imread(photo)
     elif suffix:
-        photo = upright(Image.open(photo), photo)
-    elif isinstance(photo, Image.Image):
-        photo = upright(photo, "The image")
+        name, photo = photo, Image.open(photo)
     if isinstance(photo, Image.Image):
+        photo = upright(photo, name)
         deep = photo.mode.startswith(("I", "F"))
         photo = photo.convert("RGBA") if photo.mode == "P" else photo
         mode = {1: "L", 3: "RGB"}.get(channels)

@@ -12,14 +12,6 @@ from PIL import Image
 
 from . import exports
 
-PACKAGES = {  # {format: package that runs it}
-    "savedmodel": "tensorflow",
-    "litert": "ai-edge-litert",
-    "onnx": "onnxruntime",
-    "openvino": "openvino",
-    "torch": "torch",
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Served:
@@ -114,9 +106,10 @@ def _run(name: str, folder: Path) -> Callable[[np.ndarray], np.ndarray]:
     try:
         return runtime.READERS[name](folder)
     except ImportError as error:
+        package = runtime.PACKAGES[name][0]
         raise ValueError(
-            f"`model`: {PACKAGES[name]}, which runs exports of {name}, cannot be "
-            f"imported ({error}): pip install {PACKAGES[name]}"
+            f"`model`: {package}, which runs exports of {name}, cannot be imported "
+            f"({error}): pip install {package}"
         ) from error
     except Exception as error:  # the runtimes raise many types for damaged files
         raise ValueError(

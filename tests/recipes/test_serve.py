@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import serve
 from command import command_line
+from exporting import runtime
 from exporting.formats import FORMATS
 from exporting.settings import Config as ExportConfig
 from PIL import Image
@@ -358,7 +359,7 @@ def test_exports_that_cannot_be_served(about, missing, message, tmp_path):
 def test_damaged_files_and_runtimes_that_are_not_installed(name, tmp_path, monkeypatch):
     (tmp_path / "export.json").write_text(json.dumps({**ABOUT, "format": name}))
     (tmp_path / "transform.py").touch()
-    file, package = tmp_path / FORMATS[name].file, models.PACKAGES[name]
+    file, package = tmp_path / FORMATS[name].file, runtime.PACKAGES[name][0]
     file.write_bytes(bytes(1000))
     if importlib.util.find_spec(package):
         with pytest.raises(ValueError, match=rf"{file} cannot be loaded \("):
@@ -366,7 +367,7 @@ def test_damaged_files_and_runtimes_that_are_not_installed(name, tmp_path, monke
     monkeypatch.setitem(sys.modules, package, None)  # its import fails
     with pytest.raises(ValueError, match=f"`model`: {package}, .*: pip install"):
         models.load(Config(str(tmp_path)))
-    assert models.PACKAGES.keys() == FORMATS.keys()
+    assert runtime.PACKAGES.keys() == FORMATS.keys()
 
 
 ALLOCATIONS = """
