@@ -56,6 +56,27 @@ def test_the_place_of_a_page_leads_to_its_file():
     assert site.original("reference/sam.rst") == "reference/sam.rst"
 
 
+def test_speeds_of_one_machine_are_gathered(tmp_path):
+    speeds = module("speeds")
+    about = {"model": "ViTS16", "device": "CPU", "batch_size": 8, "dtype": "float32"}
+    for backend, speed in {"jax": "20.1", "torch": "19.5"}.items():
+        result = {
+            "columns": ["median s", "images/s"],
+            "rows": [["timm", "0.1", "9"], ["kerasvit", "0.4", speed]],
+            "date": "2026-11-30",
+            "about": {**about, "backend": backend},
+        }
+        (tmp_path / f"{backend}.json").write_text(json.dumps(result))
+    found = speeds.gathered(tmp_path)
+    known = json.loads((SITE / "speeds.json").read_text())
+    assert found["images/s"] == {"ViTS16": {"jax": "20.1", "torch": "19.5"}}
+    assert found.keys() == known.keys() and found["batch"] == 8
+    assert known["images/s"].keys() <= set(kerasvit.list_models())
+    (tmp_path / "x.json").write_text(json.dumps({**result, "date": "2026-12-01"}))
+    with pytest.raises(ValueError, match="Expected results of one machine"):
+        speeds.gathered(tmp_path)
+
+
 def test_every_public_name_has_one_page(reference):
     reference.check(reference.PAGES)
     names = [name for page in reference.PAGES for name in reference.names_of(page)]

@@ -9,7 +9,7 @@ from reference import PAGES, names_of
 import kerasvit
 
 ROOT = Path(__file__).parents[2]
-SPEEDS = "recipes/benchmarks/results/*-forward-224-px-batch-8-float32-*.json"
+SPEEDS = json.loads(Path(__file__).with_name("speeds.json").read_text("utf-8"))
 BACKENDS = {"jax": "JAX", "tensorflow": "TensorFlow", "torch": "PyTorch"}
 # Title of a column → whether it is numeric.
 COLUMNS = {
@@ -18,50 +18,36 @@ COLUMNS = {
     "top-1 %": True,
     "million parameters": True,
     "10⁹ multiply-adds": True,
+    **{f"images/s, {name}": True for name in BACKENDS.values()},
     "licence": False,
     "real file met": False,
-    **{f"images/s, {name}": True for name in BACKENDS.values()},
     "source": False,
 }
-
-
-def speeds() -> tuple[dict[tuple[str, str], str], str]:
-    """Returns {(variant, backend): images/s} of the forward pass, and how measured."""
-    found, how = {}, set()
-    for path in sorted(ROOT.glob(SPEEDS)):
-        content = json.loads(path.read_text("utf-8"))
-        about = content["about"]
-        column = 1 + content["columns"].index("images/s")  # after the row's name
-        own = next(row for row in content["rows"] if row[0] == "kerasvit")
-        found[about["model"], about["backend"]] = own[column]
-        how.add(f"{about['device']} ({content['date']})")
-    return found, "; ".join(sorted(how))
 
 
 def rows() -> list[list[str]]:
     """Returns the cells of all rows: a variant alone, then with each of its weights."""
     facts = json.loads((ROOT / "weights/status.json").read_text("utf-8"))["names"]
-    rates, _ = speeds()
     places = {name: page["file"] for page in PAGES for name in names_of(page)}
     found = []
     for name in kerasvit.list_models():
         variant = getattr(kerasvit, name)
         page = places[f"kerasvit.{name}"]
         first = [_link(f"reference/{page}.html#kerasvit.{name}", name)]
-        size = [f"{variant.parameters / 1e6:.1f}", f"{variant.multiply_adds:g}"]
-        speed = [rates.get((name, backend), "") for backend in BACKENDS]
-        found.append([*first, "", "", *size, "", "", *speed, ""])
+        cost = [f"{variant.parameters / 1e6:.1f}", f"{variant.multiply_adds:g}"]
+        cost += [
+            SPEEDS["images/s"].get(name, {}).get(backend, "") for backend in BACKENDS
+        ]
+        found.append([*first, "", "", *cost, "", "", ""])
         for entry in kerasvit.list_weights(name):
             top1 = f"{entry.top1['percent']:.2f}" if entry.top1 else ""
             met = facts.get(f"{name}/{entry.tag}", {}).get("loaded")
             address = f"https://huggingface.co/{entry.source}"
-            source = _link(
-                address if entry.on_hub else entry.source,
-                entry.source.removeprefix("https://"),
-            )
+            holder = entry.source.removeprefix("https://").split("/")[0]
+            source = _link(address if entry.on_hub else entry.source, holder)
             about = [escape(entry.license), "yes" if met else "no"]
             tag = escape(entry.tag)
-            found.append([*first, tag, top1, *size, *about, *speed, source])
+            found.append([*first, tag, top1, *cost, *about, source])
     return found
 
 
@@ -74,8 +60,9 @@ def table() -> str:
     head = "".join(f'<th scope="col">{escape(title)}</th>' for title in COLUMNS)
     body = "".join(f"<tr>{''.join(map(_cell, row, COLUMNS))}</tr>" for row in rows())
     return (
-        f"<p>Images per second: the forward pass of 8 images of 224 pixels in float32, "
-        f"{escape(speeds()[1])}; empty where it was not measured.</p>"
+        f"<p>Images per second: the forward pass of {SPEEDS['batch']} images of the "
+        f"variant's size in {SPEEDS['dtype']} on {escape(SPEEDS['device'])} "
+        f"({SPEEDS['date']}); empty where it was not measured.</p>"
         '<div class="table-wrapper" role="region" aria-label="Models and weights">'
         f'<table class="catalogue"><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
         "</table></div>"
