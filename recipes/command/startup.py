@@ -46,7 +46,7 @@ def keep_freed_memory() -> None:
     """Lets glibc keep the memory of freed tensors for the next, in this process.
 
     By default it gives large blocks back to the system, which clears their pages when
-    they are used again: a third of the time of `predict` of a ViT-S/16 on PyTorch.
+    they are used again. SERVE.md has what that takes in `predict` and `fit`.
     """
     trim_threshold, mmap_threshold = -1, -3  # of malloc.h
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
