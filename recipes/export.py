@@ -35,7 +35,7 @@ def start(arguments) -> Config:
     config = parse(arguments)
     with command_line.checking_input():
         chosen = os.environ.get("KERAS_BACKEND")
-        if chosen:
+        if chosen and chosen != "openvino":  # which runs models, and writes none
             startup.check_backend()
         backend = formats.backend_for(config.format, config.dtype, chosen)
         config.check(backend)

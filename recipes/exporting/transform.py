@@ -8,6 +8,7 @@ numbers: it is the evaluation transform of the model's weights,
 `kerasvit.Preprocessing`.
 """
 
+import functools
 import json
 import math
 from pathlib import Path
@@ -16,23 +17,30 @@ import numpy as np
 from PIL import Image, ImageOps
 
 KERNELS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
-ABOUT = json.loads(Path(__file__).with_name("export.json").read_text("utf-8"))
 
 
-def read(photo) -> np.ndarray:
+@functools.cache
+def export() -> dict:
+    """Returns the export.json beside this file."""
+    return json.loads(Path(__file__).with_name("export.json").read_text("utf-8"))
+
+
+def read(photo, stated: dict | None = None) -> np.ndarray:
     """Returns the input for one image: stack several for a batch.
 
     Args:
         photo: Path, or image of Pillow, with 8 bits per channel if these are three. For
             other channels also `.npy`, TIFF of many bands, or an array (height, width,
             channels).
+        stated: Contents of another export.json. None: of the one beside this file.
 
     Returns:
         float32 (height, width, channels): pixels from 0 to 255, or normalised values if
         the model takes these. If it resizes itself, uint8 of the photograph's size.
     """
-    about = ABOUT["preprocessing"]
-    if ABOUT["input"]["values"] == "photo":
+    stated = stated or export()
+    about, values = stated["preprocessing"], stated["input"]["values"]
+    if values == "photo":
         return np.asarray(colours(photo))
     channels, value_range = len(about["mean"]), about.get("value_range")
     if channels == 3 and not value_range:
@@ -50,7 +58,7 @@ def read(photo) -> np.ndarray:
         each = (Image.fromarray(image[..., i]) for i in range(channels))
         pixels = np.stack([band.resize((width, height), kernel) for band in each], -1)
     pixels = cropped(pixels, about)
-    if ABOUT["input"]["values"] == "normalized":
+    if values == "normalized":
         mean, std = np.float32(about["mean"]), np.float32(about["std"])
         pixels = (pixels / np.float32(255) - mean) / std
     return pixels

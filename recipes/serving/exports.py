@@ -8,22 +8,21 @@ from exporting.formats import FORMATS
 PARTS = {  # {part of export.json: what the programs read of it}
     "input": {"shape", "values"},
     "output": {"name", "label_names"},
-    "preprocessing": {"size"},
+    "preprocessing": {"size", "crop", "mode", "antialias", "kernel", "mean", "std"},
     "compared": {"runtime"},
 }
 AGAIN = "Write the export again: python recipes/export.py MODEL"
 
 
-def described(folder: Path, setting: str, *others: str) -> dict:
+def described(folder: Path, setting: str) -> dict:
     """Returns the export.json of a model with classes.
 
     Args:
         folder: Folder of the export.
         setting: Name of the setting in messages.
-        others: Names of files that must be there, beside the model's.
 
     Raises:
-        ValueError: It is damaged, a file is missing, or the model has no classes.
+        ValueError: It is damaged, the model's file is missing, or it has no classes.
     """
     file = folder / "export.json"
     try:
@@ -35,9 +34,9 @@ def described(folder: Path, setting: str, *others: str) -> dict:
             f"`{setting}`: {file} must have the parts that export.py writes: format, "
             f"{', '.join(PARTS)}. It is another file, or damaged. {AGAIN}"
         )
-    for name in (FORMATS[about["format"]].file, *others):
-        if not (folder / name).is_file():
-            raise ValueError(f"`{setting}`: {folder} has no {name}. {AGAIN}")
+    name = FORMATS[about["format"]].file
+    if not (folder / name).is_file():
+        raise ValueError(f"`{setting}`: {folder} has no {name}. {AGAIN}")
     found = about["output"]["name"]
     if found not in ("probabilities", "logits"):
         raise ValueError(

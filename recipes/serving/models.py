@@ -1,12 +1,12 @@
 """The models that a server runs: of Keras, or exported files."""
 
 import dataclasses
-import runpy
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from exporting import runtime
+from exporting import runtime, transform
 from exporting.formats import FORMATS
 from PIL import Image
 
@@ -45,7 +45,7 @@ def load(config) -> Served:
     import kerasvit
 
     candidate = candidates.load(config.model, headless=True, state=config.state)
-    model, transform = candidate.model, candidate.transform
+    model, preprocessing = candidate.model, candidate.transform
     if len(model.outputs) != 1 or not candidate.has_head:
         shapes = [tuple(output.shape) for output in model.outputs]
         raise ValueError(
@@ -56,12 +56,12 @@ def load(config) -> Served:
     about = {
         "model": config.model,
         "classes": candidate.classes,
-        "image_size": list(transform.size),
+        "image_size": list(preprocessing.size),
         "runtime": f"Keras on {keras.backend.backend()}",
     }
     kerasvit.classify(model, Image.new("RGB", (8, 8)))  # or an error that says why not
     return Served(
-        lambda image: transform(image, normalize=candidate.normalize),
+        lambda image: preprocessing(image, normalize=candidate.normalize),
         lambda images: kerasvit.classify(model, images, config.top),
         about,
     )
@@ -74,7 +74,7 @@ def exported(folder: Path, top: int) -> Served:
         ValueError: It is damaged or has no probabilities of named classes, or the
             runtime is not installed.
     """
-    about = exports.described(folder, "model", "transform.py")
+    about = exports.described(folder, "model")
     names = about["output"]["label_names"]
     if about["output"]["name"] != "probabilities" or names is None:
         raise ValueError(
@@ -89,7 +89,7 @@ def exported(folder: Path, top: int) -> Served:
         return [best(row, names, thresholds, top) for row in run(images)]
 
     return Served(
-        runpy.run_path(str(folder / "transform.py"))["read"],
+        functools.partial(transform.read, stated=about),
         classify,
         {
             "model": str(folder),

@@ -30,7 +30,7 @@ ABOUT = {
     "format": "onnx",
     "input": {"shape": [None, None, None, 3], "values": "photo"},
     "output": {"name": "probabilities", "shape": [None, 6], "label_names": NAMES},
-    "preprocessing": {"size": [16, 16]},
+    "preprocessing": kerasvit.Preprocessing(16).to_config(),
     "compared": {"runtime": "ONNX Runtime 1.32.0"},
 }
 

@@ -2,8 +2,10 @@
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import export
 import keras
@@ -41,10 +43,13 @@ def test_a_precision_may_need_another_backend():
     assert formats.backend_for("onnx", "int4", "jax") == "torch"  # refused later
 
 
-def test_the_command_takes_a_backend_that_writes_the_format(tmp_path, monkeypatch):
+@pytest.mark.parametrize("backend", [BACKEND, "openvino"])
+def test_the_command_takes_a_backend_that_writes_the_format(
+    backend, tmp_path, monkeypatch
+):
     [writer, *_] = formats.FORMATS[OTHERS].backends
     pytest.importorskip(writer)
-    monkeypatch.setenv("KERAS_BACKEND", BACKEND)
+    monkeypatch.setenv("KERAS_BACKEND", backend)
     command = [str(tmp_path), "--format", OTHERS, "--out", str(tmp_path / "x")]
     assert export.start(command).batch is None
     assert os.environ["KERAS_BACKEND"] == writer
@@ -68,6 +73,23 @@ def test_a_model_of_this_backend_in_a_format_of_another(tmp_path):
         served(folder, outputs="logits").model(pixels())
     )
     np.testing.assert_allclose(found, expected, atol=1e-5 * abs(expected).max())
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM")
+def test_sigterm_leaves_nothing(tmp_path):
+    name = formats.FORMATS["torch"].backends[0]
+    pytest.importorskip(name)
+    folder, out = saved(tmp_path / "vit"), tmp_path / "exports" / "vit"
+    command = [export.__file__, folder, "--format", "torch", "--out", str(out)]
+    process = subprocess.Popen(
+        [sys.executable, *command], env={**os.environ, "KERAS_BACKEND": name}
+    )
+    while not [*out.parent.glob(".vit-*/vit")] and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) != 0
+    assert not [*out.parent.iterdir()]
 
 
 @on_last_backend
