@@ -48,7 +48,6 @@ if __name__ == "__main__":  # before the imports that take seconds
 
 import dataclasses
 import shutil
-import signal
 from pathlib import Path
 
 import keras
@@ -196,6 +195,4 @@ def report(
 
 
 if __name__ == "__main__":
-    # Ends it as Ctrl+C does, so that nothing half-written stays.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     command_line.main(lambda: export(CONFIG))

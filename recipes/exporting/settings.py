@@ -8,6 +8,7 @@ import dataclasses
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,8 +134,9 @@ def complete_folder(path: Path, replace: bool) -> Iterator[Path]:
         raise ValueError(f"`out`: {path} cannot be written: {error}.") from error
     written = Path(temporary) / path.name
     try:
-        written.mkdir()
-        with folder_lock.explained_disk(Path(temporary)):
+        disk = folder_lock.explained_disk(Path(temporary))
+        with disk, removed_at_sigterm(temporary):
+            written.mkdir()
             yield written
         # Another process may have written it.
         if check_folder(str(path), replace).exists():
@@ -142,3 +144,19 @@ def complete_folder(path: Path, replace: bool) -> Iterator[Path]:
         written.rename(path)
     finally:
         shutil.rmtree(temporary)
+
+
+@contextlib.contextmanager
+def removed_at_sigterm(folder: str) -> Iterator[None]:
+    """Removes a folder and ends the process if it gets SIGTERM in the block."""
+
+    def end(number, frame):
+        # An exception is lost if a callback runs, such as JAX's of the collector.
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
