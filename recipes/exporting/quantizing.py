@@ -1,6 +1,7 @@
 """Quantises exported files to int8, with the quantiser of their runtime.
 
-Kernels of products and convolutions have int8 numbers and a factor for each output.
+Kernels of products and convolutions have int8 numbers and a factor for each output;
+those of ONNX Runtime are unsigned, and 128 is zero.
 Without images the inputs of products are rounded by the range of each batch, while the
 model runs; with images by the ranges that these gave. Normalisation layers, softmax,
 GELU and the last products, the heads, stay in float32, to which accuracy is sensitive
@@ -158,7 +159,10 @@ def _onnx(path, batches, temporary):
     heads = last(operations, lambda node: node.op_type in ("MatMul", "Gemm"))
     options = {
         "per_channel": True,
-        "weight_type": quantization.QuantType.QInt8,
+        # Processors without VNNI add two products with signed kernels in 16 bits, in
+        # which they do not always fit. With VNNI, both kinds of kernels run alike.
+        "weight_type": quantization.QuantType.QUInt8,
+        "extra_options": {"WeightSymmetric": True},
         # The second is what `quantize_dynamic` calls a product of the first, a Gemm.
         "nodes_to_exclude": [
             name for head in heads for name in (head.name, f"{head.name}_MatMul")
@@ -180,10 +184,9 @@ def _onnx(path, batches, temporary):
     # With signed inputs, products of the same input stay in float32.
     options["activation_type"] = quantization.QuantType.QUInt8
     # Outputs of products stay in float32, which is more exact, and faster.
-    not_rounded = {"OpTypesToExcludeOutputQuantization": ["MatMul", "Gemm"]}
-    quantization.quantize_static(
-        prepared, path, Reader(), extra_options=not_rounded, **options
-    )
+    products = ["MatMul", "Gemm"]
+    options["extra_options"]["OpTypesToExcludeOutputQuantization"] = products
+    quantization.quantize_static(prepared, path, Reader(), **options)
 
 
 def _openvino(path, batches, temporary):

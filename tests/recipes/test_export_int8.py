@@ -59,6 +59,15 @@ def operations(out):
     return {node.op_type for node in onnx.load(out / "model.onnx").graph.node}
 
 
+def kernels(out):
+    """Names of the types of all matrices and kernels of a file."""
+    import onnx
+
+    found = onnx.load(out / "model.onnx").graph.initializer
+    types = {each.data_type for each in found if len(each.dims) > 1}
+    return {onnx.TensorProto.DataType.Name(each) for each in types}
+
+
 def opset(out):
     import onnx
 
@@ -98,6 +107,7 @@ def test_the_runtime_computes_with_whole_numbers(name, calibrated, tmp_path):
         expected = "QuantizeLinear" if calibrated else "DynamicQuantizeLinear"
         assert expected in operations(out)
         assert "LayerNormalization" in operations(out)
+        assert "INT8" not in kernels(out) and "UINT8" in kernels(out)
         assert opset(out) == writing.OPSET
 
 
