@@ -225,7 +225,7 @@ def test_what_is_passed_many_times_is_counted(name, tmp_path):
 
 def test_tensors_may_not_be_much_larger_than_the_file(tmp_path):
     """A storage of one megabyte in a thousand tensors would fill a gigabyte."""
-    import torch
+    torch = pytest.importorskip("torch")
 
     shared = torch.zeros(250_000)
     state = {f"blocks.{i}.weight": shared for i in range(1000)}
