@@ -1,11 +1,10 @@
 """Quantises exported files to int8, with the quantiser of their runtime.
 
 Kernels of products and convolutions have int8 numbers and a factor for each output;
-those of ONNX Runtime are unsigned, and 128 is zero.
-Without images the inputs of products are rounded by the range of each batch, while the
-model runs; with images by the ranges that these gave. Normalisation layers, softmax,
-GELU and the last products, the heads, stay in float32, to which accuracy is sensitive
-(arXiv 2111.13824).
+those of ONNX Runtime are unsigned, and 128 is zero. Without images the inputs of
+products are rounded by the range of each batch, while the model runs; with images by
+the ranges that these gave. Normalisation layers, softmax, GELU and the last products,
+the heads, stay in float32, to which accuracy is sensitive (arXiv 2111.13824).
 """
 
 import contextlib
@@ -160,7 +159,7 @@ def _onnx(path, batches, temporary):
     options = {
         "per_channel": True,
         # Processors without VNNI add two products with signed kernels in 16 bits, in
-        # which they do not always fit. With VNNI, both kinds of kernels run alike.
+        # which they do not always fit.
         "weight_type": quantization.QuantType.QUInt8,
         "extra_options": {"WeightSymmetric": True},
         # The second is what `quantize_dynamic` calls a product of the first, a Gemm.
