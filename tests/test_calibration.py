@@ -97,6 +97,7 @@ def test_a_training_of_the_body_or_another_size_is_noticed(fitted, caplog):
     fitted.record.pop("calibration")
 
 
+@pytest.mark.slow
 def test_sets_have_the_right_class_at_the_stated_rate(fitted):
     kerasvit.calibrate(fitted, single(400, fitted))
     x, y = single(600, fitted)
@@ -178,6 +179,7 @@ def test_an_offset_corrects_probabilities_of_the_asymmetric_loss(labelled):
     assert none.scale.tolist() == [1, 1] and none.offset.tolist() == [0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mainly_on_last(["fitted", "labelled"]))
 def test_a_folder_keeps_the_calibration(name, request, tmp_path):
     made = request.getfixturevalue(name)
@@ -205,6 +207,7 @@ def test_a_folder_keeps_the_calibration(name, request, tmp_path):
     assert "calibration" not in kerasvit.from_pretrained(tmp_path, num_classes=7).record
 
 
+@pytest.mark.slow
 def test_another_head_is_not_calibrated(fitted, caplog):
     kerasvit.calibrate(fitted, single(40, fitted))
     other = keras.models.clone_model(fitted)

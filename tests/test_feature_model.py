@@ -46,6 +46,7 @@ def train(model, rho=0.1):
     return trainer.fit(X, MAPS, batch_size=4, epochs=8, verbose=0).history["loss"]
 
 
+@pytest.mark.slow
 def test_a_file_keeps_values_and_attributes(tmp_path):
     model = vit()
     found = kerasvit.features(model, [1, 0], prefix=True)
@@ -117,6 +118,7 @@ def test_adapters_are_trained_and_saved(merged, tmp_path):
     assert bool(loaded.layers[0].adapters) is not merged
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_a_clone_keeps_the_attributes_and_the_adapters():
     model = vit()
@@ -132,6 +134,7 @@ def test_a_clone_keeps_the_attributes_and_the_adapters():
     assert paths == [v.path for v in found.trainable_weights]
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_models_in_mixed_precision_and_without_a_head_are_trained(tmp_path):
     model = vit(num_classes=0, dtype="mixed_bfloat16")
@@ -146,6 +149,7 @@ def test_models_in_mixed_precision_and_without_a_head_are_trained(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mlp", mainly_on_last(["swiglu", "plain"]))
 def test_features_are_quantised_by_one_call_and_not_trained(mlp, tmp_path):
     backbone = kerasvit.features(vit(mlp=mlp))

@@ -47,6 +47,7 @@ def vit(**changes):
     return kerasvit.VisionTransformer(**{**DEEP, **changes})
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("name", STAGES)
 def test_stages_have_four_levels(name):
@@ -61,6 +62,7 @@ def test_stages_have_four_levels(name):
     assert levels.names[-1] == last
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("name", TINY)
 def test_the_map_of_every_block_is_the_image_over_the_stride(name):
@@ -146,6 +148,7 @@ CHOSEN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -287,6 +290,7 @@ def test_weights_are_those_of_the_model():
     assert np.abs(model.predict_on_batch(X) - logits).max() > 0.01
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("name", ["VisionTransformer", "AlterNet"])
 def test_the_model_computes_and_is_saved_as_before(name, tmp_path):
@@ -301,6 +305,7 @@ def test_the_model_computes_and_is_saved_as_before(name, tmp_path):
     np.testing.assert_allclose(to_numpy(loaded(X)), logits, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_files_and_clones_keep_quantised_layers(tmp_path):
     model = vit()
     model.quantize("int8")
@@ -315,6 +320,7 @@ def test_files_and_clones_keep_quantised_layers(tmp_path):
         np.testing.assert_allclose(arrays(other, x)[0], arrays(found, x)[0], atol=1e-6)
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_tokens_before_the_patches_are_the_second_of_a_pair():
     model = vit(register_tokens=2)
@@ -334,6 +340,7 @@ def test_mixed_precision_returns_the_compute_dtype():
         assert {x.dtype for x in found.outputs} == {"bfloat16"}
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize(
     ("layers", "words"),
@@ -381,6 +388,7 @@ def test_wrong_models_and_options():
         kerasvit.features(vit(image_size=3))
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_a_model_for_images_of_any_size_has_maps_of_stages_only():
     with pytest.raises(ValueError, match="Load it with an `image_size`"):

@@ -191,6 +191,7 @@ KERAS_OBJECTS = {
 }
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_a_package_imports_only_packages_below_it(path):
@@ -204,6 +205,7 @@ def test_a_package_imports_only_packages_below_it(path):
             assert rest and rest[0] in allowed, f"{named(path)} imports {name}"
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_scripts_import_only_the_package_or_listed_folders():
     found = {}
@@ -215,6 +217,7 @@ def test_scripts_import_only_the_package_or_listed_folders():
     assert found == OUTSIDE
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_recipes_import_public_names():
     """Those of `kerasvit` and of its rooms."""
@@ -263,6 +266,7 @@ def test_layers_call_no_methods_of_tensors(path):
             assert node.func.attr not in TENSOR_METHODS, node.lineno
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_backends_are_imported_only_in_the_backend_folder(path):
@@ -273,6 +277,7 @@ def test_backends_are_imported_only_in_the_backend_folder(path):
         assert inside or not (private or name.split(".")[0] in foreign), name
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_private_names_of_keras_stand_in_one_file(path):
@@ -299,6 +304,7 @@ def test_few_files_override_private_methods_of_keras():
         assert (PACKAGE / name).is_file()
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_nothing_is_unpickled(path):
@@ -307,6 +313,7 @@ def test_nothing_is_unpickled(path):
     assert "allow_pickle=True" not in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_modules_have_no_generic_names(path):
@@ -321,6 +328,7 @@ def test_the_recipes_are_the_scripts_of_their_folder():
     assert scripts == expected  # what they share lies in folders
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_no_print_and_no_assert(path):
@@ -330,12 +338,14 @@ def test_no_print_and_no_assert(path):
             assert node.func.id != "print", node.lineno
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_a_file_is_not_too_long(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= FILE_LINES
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_a_function_has_a_short_body_and_few_arguments(path):
@@ -355,6 +365,7 @@ def test_a_function_has_a_short_body_and_few_arguments(path):
         assert len(given) + len(extra) <= budget, node.name
 
 
+@pytest.mark.slow
 def test_import_is_quiet_and_brings_in_keras_and_its_backend_only():
     backend = keras.backend.backend()
     code = (

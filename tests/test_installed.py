@@ -115,6 +115,7 @@ def test_the_backend_is_that_of_keras(monkeypatch, tmp_path):
         installed.check_backend()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

@@ -92,6 +92,7 @@ def test_adapters_of_every_family(name, tmp_path):
     assert [v.path for v in model.trainable_weights] == trainable
 
 
+@pytest.mark.slow
 def test_files_of_keras_and_clones_keep_adapters(tmp_path):
     model = random(add(tiny("AlterNet"), alpha=2.0))
     expected, trainable = outputs(model), [v.path for v in model.trainable_weights]
@@ -110,6 +111,7 @@ def test_files_of_keras_and_clones_keep_adapters(tmp_path):
         assert len(other.trainable_weights) == len(tiny("AlterNet").trainable_weights)
 
 
+@pytest.mark.slow
 def test_keras_files_without_and_with_adapters_fit_both_models(tmp_path):
     base, model = tiny("VisionTransformer"), random(add(tiny("VisionTransformer")))
     expected = outputs(base)
@@ -128,6 +130,7 @@ def test_keras_files_without_and_with_adapters_fit_both_models(tmp_path):
     np.testing.assert_allclose(outputs(loaded), outputs(part), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_perturbation_has_one_norm_over_adapters_and_head():
     model = random(add(tiny("VisionTransformer")))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -181,6 +184,7 @@ def test_other_trainings_leave_the_base_as_it_is(case):
     assert changed == trained if case == "all" else changed <= trained
 
 
+@pytest.mark.slow
 def test_norms_are_trained_if_asked_and_a_file_has_their_statistics(tmp_path):
     model = add(tiny("AlterNet"), train_norms=True)
     assert "final_norm/gamma" in [v.path for v in model.trainable_weights]
@@ -196,6 +200,7 @@ def test_norms_are_trained_if_asked_and_a_file_has_their_statistics(tmp_path):
     assert names == set(kerasvit.checkpoints.AdapterFile(path).names)
 
 
+@pytest.mark.slow
 def test_what_was_frozen_before_is_so_after_the_merge():
     model = tiny("VisionTransformer")
     model.get_layer("encoder_norm").trainable = False
@@ -210,6 +215,7 @@ def test_what_was_frozen_before_is_so_after_the_merge():
         assert not each.get_layer("encoder_norm").trainable
 
 
+@pytest.mark.slow
 def test_predictions_that_were_compiled_before_see_adapters():
     model = tiny("VisionTransformer")
     model.predict(X, verbose=0)
@@ -220,6 +226,7 @@ def test_predictions_that_were_compiled_before_see_adapters():
     np.testing.assert_allclose(model.predict(X, verbose=0), adapted, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_layers_of_other_ranks_and_alphas_and_single_variables(tmp_path):
     model, key = tiny("VisionTransformer"), "encoder_block_0/attention/key"
     settings = {"rank": 3, "alpha": 6.0, "ranks": {QUERY: 2}, "alphas": {QUERY: 5.0}}
@@ -248,6 +255,7 @@ def test_layers_of_other_ranks_and_alphas_and_single_variables(tmp_path):
     assert len(model.trainable_weights) == len(fresh.trainable_weights)
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_a_damaged_tensor_leaves_the_model_as_it_was(tmp_path):
     model, base = random(add(tiny("VisionTransformer"))), tiny("VisionTransformer")
@@ -271,6 +279,7 @@ def test_pytorch_sees_the_parameters_of_adapters():
         assert {id(p) for p in model.parameters()} == expected
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_adapters_of_other_sizes_and_classes(tmp_path):
     model = random(add(tiny("MLPMixer")))
@@ -324,6 +333,7 @@ def test_wrong_arguments(arguments, message):
     assert [v.path for v in model.trainable_weights] == before
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_models_that_cannot_have_adapters():
     with pytest.raises(ValueError, match="BigTransfer. It has none"):
@@ -357,6 +367,7 @@ def test_adapters_are_merged_and_saved_before_kernels_are_quantised(tmp_path):
     assert all(np.array_equal(before[path], after[path]) for path in before)
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_files_that_do_not_fit(tmp_path):
     model = random(add(tiny("VisionTransformer")))
@@ -391,6 +402,7 @@ def test_files_that_do_not_fit(tmp_path):
             )
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize(
     "change",

@@ -45,6 +45,7 @@ def exists(name):
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_names_of_the_package_exist(path):
     names = set(re.findall(r"\bkerasvit(?:\.[A-Za-z]\w*)+", page(path)))

@@ -39,6 +39,7 @@ def dense(model):
 FAMILIES = pytest.mark.parametrize("name", rest_long(mainly_on_last(TINY), 4))
 
 
+@pytest.mark.slow
 @FAMILIES
 def test_one_call_quantises_all_dense_layers_of_a_fresh_model(name):
     model = tiny(name)
@@ -49,6 +50,7 @@ def test_one_call_quantises_all_dense_layers_of_a_fresh_model(name):
     assert 0 < error < 0.05
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("name", [*TINY, "SwiGLU"])
 def test_a_fresh_model_has_built_all_of_its_layers(name):
@@ -57,6 +59,7 @@ def test_a_fresh_model_has_built_all_of_its_layers(name):
     assert [layer.path for layer in model._flatten_layers() if not layer.built] == []
 
 
+@pytest.mark.slow
 @FAMILIES
 def test_a_keras_file_keeps_the_quantised_model(name, tmp_path):
     model = quantized(name)
@@ -66,6 +69,7 @@ def test_a_keras_file_keeps_the_quantised_model(name, tmp_path):
     np.testing.assert_array_equal(outputs(loaded), outputs(model))
 
 
+@pytest.mark.slow
 @FAMILIES
 def test_a_folder_keeps_the_quantised_model(name, tmp_path):
     model = quantized(name)
@@ -94,6 +98,7 @@ def test_layers_of_bfloat16(name, mode, tmp_path):
         np.testing.assert_array_equal(outputs(loaded), outputs(model))
 
 
+@pytest.mark.slow
 def test_a_loaded_model_is_quantised_as_a_fresh_one(tmp_path):
     model = tiny("VisionTransformer")
     kerasvit.save_pretrained(model, tmp_path)
@@ -128,6 +133,7 @@ def test_int4_has_half_the_bytes_of_int8_and_is_loaded_again(tmp_path):
         np.testing.assert_array_equal(outputs(loaded), outputs(model))
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_settings_of_the_configuration_are_kept(tmp_path):
     model = tiny("VisionTransformer")
@@ -146,6 +152,7 @@ def test_settings_of_the_configuration_are_kept(tmp_path):
         np.testing.assert_array_equal(outputs(loaded), outputs(model))
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_clones_and_resized_models_are_quantised():
     model = quantized()
@@ -161,6 +168,7 @@ def test_clones_and_resized_models_are_quantised():
         np.testing.assert_array_equal(outputs(copy), outputs(model))
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_the_folder_has_integers_by_variable_path_and_a_card_that_says_so(tmp_path):
     from safetensors.numpy import load_file
@@ -178,6 +186,7 @@ def test_the_folder_has_integers_by_variable_path_and_a_card_that_says_so(tmp_pa
     assert "Kernels of dense layers are int8" in card and "timm.create" not in card
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_other_classes_get_a_head_of_floats(tmp_path):
     kerasvit.save_pretrained(quantized(), tmp_path)
@@ -191,6 +200,7 @@ def test_other_classes_get_a_head_of_floats(tmp_path):
     assert np.abs(to_numpy(model.get_layer("head").kernel) - before).max() > 0
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("name", ["VisionTransformer", "BigTransfer"])
 def test_the_list_has_all_bytes_and_a_reason_for_each_layer_of_floats(name):
@@ -219,6 +229,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("case", WRONG)
 def test_errors_name_what_to_do(case):
@@ -252,6 +263,7 @@ def trainers():
     yield kerasvit.LookSAM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trainer", mainly_on_last([*trainers()]))
 def test_integers_are_not_trained(trainer):
     model = tiny("VisionTransformer")
@@ -263,6 +275,7 @@ def test_integers_are_not_trained(trainer):
         trained.fit(X, np.eye(3)[Y], verbose=0)
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize(
     "options", rest_long([{"filters": "dense_1"}, {}, {"mode": "int4"}])
@@ -291,6 +304,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_configuration_is_an_error(damage, tmp_path):
@@ -317,6 +331,7 @@ def test_integers_of_another_file_are_an_error(tmp_path):
         kerasvit.from_pretrained(file, num_heads=2)
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_adapters_beside_quantised_layers_are_trained_and_saved(tmp_path):
     model = tiny("VisionTransformer")

@@ -14,6 +14,7 @@ PAGE = (ROOT / "kerasvit/models/README.md").read_text(encoding="utf-8")
 ROWS = {name: columns for name, *columns in re.findall(ROW, PAGE, re.MULTILINE)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
 def test_numbers(name):
     row = getattr(kerasvit, name)

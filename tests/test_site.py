@@ -87,6 +87,7 @@ def test_every_public_name_has_one_page(reference):
     }
 
 
+@pytest.mark.slow
 def test_what_the_recipes_import_is_in_the_reference(reference):
     files = [*(ROOT / "recipes").rglob("*.py")]
     seen = {name for path in files for name in imports(path)}

@@ -44,6 +44,7 @@ def assert_same(found, expected):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_long(NAMES, short=3))
 def test_there_is_one_graph_for_each_shape_of_a_batch(name):
     model = tiny(name, **SMALLER.get(name, {}))
@@ -57,6 +58,7 @@ def test_there_is_one_graph_for_each_shape_of_a_batch(name):
     assert counts == [1, 2, 2, 2]
 
 
+@pytest.mark.slow
 def test_models_of_one_class_and_their_changes_have_their_own_graphs():
     one, other = tiny("VisionTransformer"), tiny("VisionTransformer", num_heads=4)
     other.set_weights(one.get_weights())
@@ -74,6 +76,7 @@ def test_models_of_one_class_and_their_changes_have_their_own_graphs():
         assert len(graphs) == 2
 
 
+@pytest.mark.slow
 def test_inference_may_be_part_of_a_module_and_has_gradients():
     class Head(torch.nn.Module):
         def __init__(self):
@@ -96,6 +99,7 @@ def test_inference_may_be_part_of_a_module_and_has_gradients():
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_list_of_features_is_one_graph():
     model = kerasvit.features(tiny("VisionTransformer", depth=2), [0, 1])
     call, graphs = compiled(model)

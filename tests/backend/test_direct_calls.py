@@ -51,6 +51,7 @@ def images(model, count=2):
     return np.random.default_rng(0).normal(size=shape).astype("float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 @pytest.mark.parametrize("name", TINY)

@@ -16,6 +16,7 @@ CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sam", [False, True], ids=["model", "SAM"])
 def test_a_call_that_fails_changes_no_value(sam):
     model = tiny("VisionTransformer", image_size=(None, None))

@@ -42,6 +42,7 @@ def test_gradients_of_group_norm_are_those_of_float64(mean):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=TOLERANCES[mean])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "shapes"),
     [

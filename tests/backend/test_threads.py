@@ -61,6 +61,7 @@ def check_all(results, right, tolerance=1e-5):
         np.testing.assert_allclose(to_numpy(each), right, tolerance, tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 @pytest.mark.parametrize("size", [16, (None, None)])
 def test_classify(dtype, size):

@@ -98,6 +98,7 @@ def test_other_arrays_are_refused(settings, what, tmp_path):
         reader["a"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "depth"), [(20_001, 1), (1, 80)])
 def test_too_many_arrays_or_groups_are_refused(count, depth, tmp_path):
     with h5py.File(tmp_path / "a.h5", "w", libver="latest") as file:

@@ -22,6 +22,7 @@ VIT = [source for source in SOURCES if source.builder == "VisionTransformer"]
 VIT.append(VARIABLE_PATHS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", VIT, ids=lambda source: source.code_base)
 @pytest.mark.parametrize("changes", MODELS, ids=str)
 def test_key_maps_are_inverted(source, changes):

@@ -69,6 +69,7 @@ class Command:
         return os.system, (f"touch {self.path}",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", torch_files.FORMS)
 @pytest.mark.parametrize("place", ["alone", "beside", "inside", "above"])
 def test_commands_are_not_run(form, place, tmp_path):
@@ -183,6 +184,7 @@ def test_hostile_pickles(name, tmp_path):
         assert peak < 2_000_000 and len(str(caught.value)) < 5000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [b"N0", b"}", b"(", b"(t", b"N\x94"])
 def test_too_many_instructions(program):
     start = time.process_time()
@@ -214,6 +216,7 @@ REPEATED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REPEATED)
 def test_what_is_passed_many_times_is_counted(name, tmp_path):
     start = time.process_time()
@@ -234,6 +237,7 @@ def test_tensors_may_not_be_much_larger_than_the_file(tmp_path):
         Reader(tmp_path / "x.pth")
 
 
+@pytest.mark.slow
 def test_deep_nesting_is_no_recursion(tmp_path):
     for program in (b"]" * 100_000 + b"a" * 99_999, b")" + b"\x85" * 100_000):
         path = tmp_path / "x.pth"

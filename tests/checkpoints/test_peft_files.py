@@ -33,6 +33,7 @@ def written(model, folder):
     return json.loads((folder / CONFIG).read_text()), load_file(folder / TENSORS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["vit", "dinov2", "dinov2_classifier"])
 def test_what_peft_wrote_is_written_again(case, tmp_path):
     model = base(case)
@@ -51,6 +52,7 @@ def test_what_peft_wrote_is_written_again(case, tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "options", "names"),
     [
@@ -133,6 +135,7 @@ def test_scales_of_layers_in_one_module(tmp_path):
         np.testing.assert_allclose(to_numpy(again(images("timm"))), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "start"),
     [
@@ -148,6 +151,7 @@ def test_weights_of_no_library_have_transformers_or_timms_names(name, start, tmp
     assert settings["target_modules"][0] == start
 
 
+@pytest.mark.slow
 def test_models_and_arguments_that_are_refused(tmp_path):
     folder = tmp_path / "folder"
 

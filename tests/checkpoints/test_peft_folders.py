@@ -85,6 +85,7 @@ def test_models_compute_what_pefts_merged_model_does(case):
     close(model, case)
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_ranks_alphas_and_biases_of_single_layers(tmp_path):
     model = base("vit_patterns")
@@ -113,6 +114,7 @@ def test_ranks_alphas_and_biases_of_single_layers(tmp_path):
     close(kerasvit.from_pretrained(folder), "vit_patterns")
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_with_the_factors_and_the_head():
     model = base("vit")
     kerasvit.load_adapters(model, ROOT / "vit")
@@ -178,6 +180,7 @@ def test_names_of_timm_in_transformers(tmp_path):
     close(model, "timm")
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize(
     ("changes", "message"),
@@ -226,6 +229,7 @@ FIRST, SECOND = (
 PATCHES = f"{PREFIX}vit.embeddings.patch_embeddings.projection.lora_A.weight"
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize(
     ("changes", "message"),

@@ -50,6 +50,7 @@ def doubled(case, name, folder):
     return path, tensors[name].transpose(2, 3, 1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", KEPT)
 def test_rectangular_patches_are_kept(case, tmp_path):
     path, kernel = doubled(case, KEPT[case], tmp_path)

@@ -31,6 +31,7 @@ def divide(case, folder):
     return places
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["hf_vit", "hf_swin"])
 def test_shards_are_one_model(case, tmp_path):
     divide(case, tmp_path)

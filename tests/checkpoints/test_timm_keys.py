@@ -22,6 +22,7 @@ BUILDERS = (
 ROWS = [n for n in kerasvit.list_models() if getattr(kerasvit, n).builder in BUILDERS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
 def test_every_tensor_of_a_variant(name):
     expected = json.loads((FOLDER / f"{name}.json").read_text())

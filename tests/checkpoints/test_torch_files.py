@@ -68,6 +68,7 @@ def test_committed_files(form):
     assert set(reader.objects[""]) == {"args", "best", "history"}
 
 
+@pytest.mark.slow
 def test_neither_torch_nor_what_is_named_is_imported():
     code = (
         "import sys; from kerasvit.checkpoints import Checkpoint\n"
@@ -85,6 +86,7 @@ def test_neither_torch_nor_what_is_named_is_imported():
     subprocess.run([sys.executable, "-c", code, *files], check=True, env=environment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_files_that_torch_writes_now(form, protocol, tmp_path):

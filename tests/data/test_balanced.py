@@ -24,6 +24,7 @@ def labels_and_pixels(batches, epochs=1):
     return np.concatenate([y for _, y in seen]), np.concatenate([x for x, _ in seen])
 
 
+@pytest.mark.slow
 def test_classes_are_equally_frequent(found):
     batches = found.train.batches(kerasvit.Preprocessing(8), 6, balanced=True)
     assert len(batches) == 6  # 36 images
@@ -31,6 +32,7 @@ def test_classes_are_equally_frequent(found):
         assert np.bincount(y).tolist() == [2, 2, 2]
 
 
+@pytest.mark.slow
 def test_each_image_of_a_class_has_its_turn(found):
     batches = found.train.batches(kerasvit.Preprocessing(8), 6, balanced=True, seed=3)
     y, x = labels_and_pixels(batches, epochs=10)  # 120 of each class
@@ -41,6 +43,7 @@ def test_each_image_of_a_class_has_its_turn(found):
         assert len({tuple(each) for each in rounds}) > 1  # in another order
 
 
+@pytest.mark.slow
 def test_shards_make_the_batches_of_one(found):
     transform = kerasvit.Preprocessing(8)
     whole = next(iter(found.train.batches(transform, 6, balanced=True)))

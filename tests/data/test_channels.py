@@ -43,6 +43,7 @@ def images(request, tmp_path):
     return folder(tmp_path, request.param)
 
 
+@pytest.mark.slow
 def test_batches_are_as_classify_prepares_images(images):
     channels = images.train.images.channels
     for built_in in (None, {"mean": 0.4, "std": 0.2}):
@@ -55,6 +56,7 @@ def test_batches_are_as_classify_prepares_images(images):
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_long(data.AUGMENTATIONS, 3))
 def test_augmentations(name, images, caplog):
     augmentation, count = data.AUGMENTATIONS[name], images.train.images.channels
@@ -67,6 +69,7 @@ def test_augmentations(name, images, caplog):
     assert left_out == (augmentation.magnitude is not None)
 
 
+@pytest.mark.slow
 def test_new_pixels_are_within_the_deviations_of_the_images(tmp_path):
     """They would be far brighter than images that use a part of 16 bits."""
     images, vit = folder(tmp_path, 13), model(13)
@@ -81,6 +84,7 @@ def test_new_pixels_are_within_the_deviations_of_the_images(tmp_path):
         assert low < np.min(x) and np.max(x) < high
 
 
+@pytest.mark.slow
 def test_a_value_range_of_the_transform_is_applied(tmp_path):
     images, vit = folder(tmp_path, 4), model(4)
     full, _ = next(iter(images.train.images.batches(vit, 2)))
@@ -93,6 +97,7 @@ def test_a_value_range_of_the_transform_is_applied(tmp_path):
     assert cropped.numpy().max() <= 1e-6
 
 
+@pytest.mark.slow
 def test_means_and_deviations_are_measured(images):
     vit = model(images.train.images.channels)
     found = images.train.measured(vit.preprocessing)
@@ -159,6 +164,7 @@ def test_a_type_without_a_range_needs_one(tmp_path):
     assert np.abs(np.mean(x)) < 0.2 and 0.8 < np.std(x) < 1.2
 
 
+@pytest.mark.slow
 def test_the_first_layer_learns_from_every_channel(images):
     vit = model(images.train.images.channels)
     accuracy = kerasvit.fit_head(vit, images.train)
@@ -167,6 +173,7 @@ def test_the_first_layer_learns_from_every_channel(images):
     assert len(found[0]) == 2
 
 
+@pytest.mark.slow
 def test_measured_means_are_the_same_everywhere(images, tmp_path):
     channels = images.train.images.channels
     transform = images.train.measured(kerasvit.Preprocessing(16, mean=[0.5] * channels))

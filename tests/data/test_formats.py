@@ -35,6 +35,7 @@ def drawn(size=(40, 30)):
     return Image.fromarray(np.stack([x, y, 255 - x], -1).astype("uint8"))
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize(("name", "how"), FORMATS.items(), ids=FORMATS)
 def test_training_and_classify_read_the_same_pixels(name, how, tmp_path):

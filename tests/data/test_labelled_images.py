@@ -21,6 +21,7 @@ def test_digits_are_split_without_overlap():
     assert digits.counts["test"] == pytest.approx(0.2 * 1797, abs=5)
 
 
+@pytest.mark.slow
 def test_mnist_subset_keeps_most_for_the_test():
     subset = data.built_in("mnist_subset")
     assert subset.counts == {"train": 1000, "validation": 500, "test": 3500}
@@ -243,6 +244,7 @@ def test_data_set_that_is_no_classification():
             data.from_tfds("ag_news_subset")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["oxford_iiit_pet", "mnist"])
 def test_tensorflow_datasets(name):
     with tensorflow_datasets.testing.mock_data(num_examples=6):

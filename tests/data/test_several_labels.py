@@ -72,6 +72,7 @@ def test_all_forms_are_alike(write):
             )
 
 
+@pytest.mark.slow
 def test_batches_have_a_column_for_each_class(write):
     found = data.from_table(tables(write)[0], task="multilabel")
     transform = kerasvit.Preprocessing(16)
@@ -88,6 +89,7 @@ def test_batches_have_a_column_for_each_class(write):
     assert y.dtype == "float32" and ((y > 0) & (y < 1)).any()
 
 
+@pytest.mark.slow
 def test_a_model_learns_several_labels_with_keras_losses(write):
     found = data.from_table(tables(write)[0], task="multilabel")
     model = keras.Sequential(

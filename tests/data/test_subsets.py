@@ -96,6 +96,7 @@ def test_records_of_a_stream_are_chosen_as_items_with_numbers():
     assert sorted(epochs[:21]) == sorted(epochs[21:]) == [i for i, _ in found]
 
 
+@pytest.mark.slow
 def test_a_dataset_of_tensorflow_datasets():
     with tensorflow_datasets.testing.mock_data(num_examples=60):
         whole = data.from_tfds("mnist")

@@ -41,6 +41,7 @@ def read(batches):
     return [x.tobytes() + y.tobytes() for x, y in batches.as_numpy_iterator()]
 
 
+@pytest.mark.slow
 @on_last_backend
 @KINDS
 def test_iterations_are_epochs(images):
@@ -55,6 +56,7 @@ def test_iterations_are_epochs(images):
     assert len(set(expected)) == 18
 
 
+@pytest.mark.slow
 @on_last_backend
 @KINDS
 @pytest.mark.parametrize("number", rest_long([0, 6, 14, 1, 5], 3))
@@ -69,6 +71,7 @@ def test_an_iteration_begins_at_a_batch(images, number):
     assert len(train) == 6
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_unfinished_iterations_count_for_nothing():
     train, expected = train_batches(), read(train_batches().with_epochs_of(12))
@@ -87,6 +90,7 @@ def test_unfinished_iterations_count_for_nothing():
     assert read(train) == expected[:6]
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_transformed_data_sets_keep_the_place():
     train, expected = train_batches(), read(train_batches().with_epochs_of(12))
@@ -96,6 +100,7 @@ def test_transformed_data_sets_keep_the_place():
     assert read(train.repeat().take(8)) == expected[4:]
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("number", [-1, 1.5, "2"])
 def test_a_wrong_number_of_a_batch(number):
@@ -203,6 +208,7 @@ def test_devices_of_tensorflow_continue():
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_a_transform_a_model_and_a_trainer_give_the_same_batches():
     model = kerasvit.VisionTransformer(
@@ -251,6 +257,7 @@ def test_validation_has_the_same_checks():
     assert isinstance(LabelledImages(INDEXED, images, images, ["a", "b"]).kind, str)
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_an_augmentation_of_ones_own():
     own = AUGMENTATIONS["photo"]

@@ -22,6 +22,7 @@ def nll(logits, labels):
     return evaluation.negative_log_likelihood(logits, labels).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.4, 1.0, 2.5])
 def test_the_temperature_is_found(temperature):
     logits, labels = outputs(20_000, 0, temperature)

@@ -14,6 +14,7 @@ pytestmark = on_last_backend
 METHODS = ("threshold", "aps", "raps")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coverage", [0.8, 0.95])
 @pytest.mark.parametrize("method", METHODS)
 def test_the_coverage_is_the_stated_one(method, coverage):

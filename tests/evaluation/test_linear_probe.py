@@ -70,6 +70,7 @@ def test_classes_of_validation_images_alone_are_left_out_of_the_choice():
     assert _best_strength(fitted, unknown)[0] == 1
 
 
+@pytest.mark.slow
 def test_a_weight_of_two_is_the_image_twice():
     train, labels = some(30, 3, 0)
     held, held_labels = some(12, 3, 1)

@@ -48,6 +48,7 @@ def accuracy(model, x, y):
     return float(np.mean(model.predict(x, verbose=0).argmax(-1) == y))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mainly_on_last(BUILDERS))
 def test_the_head_classifies_as_the_accuracies_say(name):
     model, (x, y) = BUILDERS[name](), some(20, seed=1)
@@ -76,6 +77,7 @@ def test_the_head_is_the_linear_probe_of_features_without_dropout():
         np.testing.assert_allclose(found, values, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_held_out_quarter_is_judged_by_a_head_that_has_not_seen_it():
     random = np.random.default_rng(0)
     labels = random.integers(3, size=60)  # labels of chance
@@ -125,6 +127,7 @@ FORMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", mainly_on_last(FORMS, everywhere=1))
 def test_forms_of_data(form):
     if form == "weights":
@@ -241,6 +244,7 @@ WRONG_DATA = {
 }
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("case", WRONG_DATA)
 def test_wrong_data_are_explained(case):

@@ -80,6 +80,7 @@ def test_a_head_of_several_labels():
     assert again.images == 80 and "problem_type" not in made.record
 
 
+@pytest.mark.slow
 def test_images_of_several_labels_are_known():
     made = model()
     pixels = random.integers(256, size=(30, 20, 20, 3), dtype="uint8")
@@ -90,6 +91,7 @@ def test_images_of_several_labels_are_known():
         kerasvit.fit_head(made, found, task="single_label")
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_each_image_of_kerasvit_data_is_read_once():
     pixels = random.integers(56, size=(75, 20, 20, 3), dtype="uint8")

@@ -71,6 +71,7 @@ def test_images_in_the_order_of_their_classes_are_mixed(monkeypatch):
         assert np.bincount(y).min() > 10
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_without_time_training_is_plain():
     made = model()
@@ -78,6 +79,7 @@ def test_without_time_training_is_plain():
     assert found.rho == 0 and "give more minutes" in found.reasons["rho"]
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_each_pair_has_its_own_held_out_images(monkeypatch):
     seen = []

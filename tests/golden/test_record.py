@@ -1,11 +1,13 @@
 """A recorded case passes the check of its family."""
 
 import numpy as np
+import pytest
 
 from .record import record
 from .runner import check_case, read_manifest
 
 
+@pytest.mark.slow
 def test_a_case_of_timm(timm, tmp_path):
     (tmp_path / "manifest.json").write_text('{"cases": {}}')
     sizes = {"patch_size": 8, "embed_dim": 12, "num_blocks": 2, "num_classes": 3}

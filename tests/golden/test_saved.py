@@ -15,6 +15,7 @@ IN_TURN = ["SAM", "LookSAM", "ASAM", "GSAM", "SAMON", "MSAM"]
 FAR = {"rtol": 1e-3, "atol": 1e-4}  # float32 on another backend
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mainly_on_last(MODELS, 4))
 def test_a_file_and_a_folder_of_a_model(name):
     for model in (
@@ -26,6 +27,7 @@ def test_a_file_and_a_folder_of_a_model(name):
         assert model.record["builder"] == name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_long_elsewhere(IN_TURN, 2))
 def test_a_trainer_continues(name):
     trainer = keras.saving.load_model(saved.SAVED / f"{name}.keras")

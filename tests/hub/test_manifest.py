@@ -49,6 +49,7 @@ LARGER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "entry",
     [*entries(), some_weights.OURS],

@@ -84,6 +84,7 @@ def test_in_a_snapshot_of_the_cache(load, mixed, tmp_path):
     refused(load, linked(snapshot, mixed, tmp_path / "models--me--vit" / "blobs"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", LOADS)
 def test_in_a_repository(hub, load, files, mixed):
     hub.add("me/vit", mixed)
@@ -114,6 +115,7 @@ def test_weights_with_a_name(hub, files, mixed, monkeypatch, pinned):
     refused(TinyViT, "sam")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pinned", [True, False])
 @pytest.mark.parametrize("copied", [True, False])
 def test_a_file_that_is_replaced_after_the_check(
@@ -148,6 +150,7 @@ def test_a_file_that_is_replaced_after_the_check(
         TinyViT("sam")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", LOADS)
 def test_the_cache_of_the_hub_is_held_to_its_links(hub, load, files, monkeypatch):
     """Includes files without kerasvit's configuration."""

@@ -168,6 +168,7 @@ def test_odd_tokens_are_not_fused_in_training_on_other_gpus(
     assert len(on_a_gpu) == (tokens % 2 == 0)
 
 
+@pytest.mark.slow
 @on_jax
 def test_odd_tokens_are_fused_in_training_with_one_more(on_a_gpu, capability):
     calls = capability("9.0")
@@ -220,6 +221,7 @@ def test_attention_is_not_fused_on_a_cpu():
     assert not is_fused(query, key)
 
 
+@pytest.mark.slow
 @on_jax
 def test_second_derivatives_use_no_fused_attention(on_a_gpu):
     options = {"depth": 1, "width": 16, "num_heads": 2, "mlp_dim": 8}

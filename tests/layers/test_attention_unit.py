@@ -2,6 +2,7 @@ import math
 
 import keras
 import numpy as np
+import pytest
 
 from kerasvit.layers import AttentionUnit, Conv, LocalAttention
 from tests.contract import check_layer, to_numpy
@@ -17,6 +18,7 @@ def unit(rate=0.0):
     )
 
 
+@pytest.mark.slow
 def test_contract():
     check_layer(
         unit(),
@@ -43,6 +45,7 @@ def test_is_norm_gelu_convolution_norm_and_attention_beside_the_input():
     np.testing.assert_allclose(to_numpy(layer(x)), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_stochastic_depth_drops_the_branch_of_a_sample():
     x = np.random.default_rng(0).normal(size=(32, 2, 2, 8)).astype("float32")
     found = to_numpy(unit(0.5)(x, training=True))

@@ -66,6 +66,7 @@ def output_of(layer, weights, x):
     return dense(layer.output_dense, mixed).reshape(batch, *sides, -1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mainly_on_last(CASES, everywhere=3))
 def test_weights_times_values_are_the_output(name):
     layer, shape = CASES[name]
@@ -101,6 +102,7 @@ def test_windows_contain_each_cell_once():
         assert sorted(cells.ravel()) == list(range(height * width))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", mainly_on_last(["tokens", "shifted windows", "local", "relative"])
 )

@@ -60,6 +60,7 @@ def test_equal_pixels_have_no_variance():
     np.testing.assert_allclose(layer.get_weights()[3], 0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_masks_vectors_and_other_axes_are_keras_own():
     for shape, options in (((3, 6), {}), ((3, 6, 4, 4), {"axis": 1})):
         layers = (

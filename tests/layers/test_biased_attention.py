@@ -49,6 +49,7 @@ def longhand(layer, x, biases):
     return output, np.stack(weights, axis=1)
 
 
+@pytest.mark.slow
 def test_contract():
     check_layer(
         attention(),

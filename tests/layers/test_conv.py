@@ -14,6 +14,7 @@ def windows(x, edge, strides, fill):
     return np.moveaxis(seen[:, ::strides, ::strides], 3, -1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size, strides, side", [(1, 1, 5), (3, 2, 3), (7, 2, 3)])
 def test_contract(size, strides, side):
     check_layer(

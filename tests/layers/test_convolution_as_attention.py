@@ -36,6 +36,7 @@ def images(*shape):
     return np.random.normal(size=shape).astype("float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [RelativeAttention, QuadraticAttention])
 @pytest.mark.parametrize(
     "size, channels, filters, grid",
@@ -154,6 +155,7 @@ def cut(x, p):
     return x.transpose(0, 1, 3, 2, 4, 5).reshape(batch, height // p, width // p, -1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "size, patch, heads",
     [(3, 2, 9), (5, 2, 9), (4, 2, 9), (7, 2, 25), (3, 1, 9), (5, 1, 25), (1, 3, 1)],

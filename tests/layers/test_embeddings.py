@@ -169,6 +169,7 @@ def in_a_graph(layer, x, image):
         yield tf.function(layer, input_signature=signature, jit_compile=xla)(x, image)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", POSITION_KERNELS)
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 def test_positions_of_any_size_are_those_of_resample(kernel, grid):

@@ -19,6 +19,7 @@ def parts():
     return Attention(2, name="attention"), MLP(16, name="mlp")
 
 
+@pytest.mark.slow
 def test_encoder_block_contract():
     check_layer(
         EncoderBlock(*parts()),
@@ -37,6 +38,7 @@ def test_layer_scale_block_contract():
     )
 
 
+@pytest.mark.slow
 def test_attention_pooling_contract():
     check_layer(
         AttentionPooling(2, mlp_dim=16),

@@ -33,6 +33,7 @@ def test_contract():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [1, 2, 6])
 @pytest.mark.parametrize("epsilon", [1e-5, 1e-6])
 def test_is_the_formula(groups, epsilon):
@@ -42,12 +43,14 @@ def test_is_the_formula(groups, epsilon):
     np.testing.assert_allclose(to_numpy(layer(x)), longhand(layer, x), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_mean_far_from_zero_costs_no_digits_of_the_variance():
     layer = filled(6, 2)
     x = np.random.default_rng(1).normal(size=(1, 8, 8, 6)).astype("float32") + 300
     np.testing.assert_allclose(to_numpy(layer(x)), longhand(layer, x), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_has_the_variables_of_keras():
     layer, other = GroupNorm(2), keras.layers.GroupNormalization(2, epsilon=1e-5)
     x = np.random.default_rng(1).normal(size=(2, 3, 3, 4)).astype("float32")

@@ -20,6 +20,7 @@ def test_contract():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(3, 6), (3, 5, 6), (2, 3, 4, 6), (0, 5, 6)])
 @pytest.mark.parametrize("options", [{}, {"scale": False}, {"center": False}])
 def test_is_keras_layer(shape, options):

@@ -43,6 +43,7 @@ def longhand(layer, x):
     return result + weights["output/bias"]
 
 
+@pytest.mark.slow
 def test_contract():
     check_layer(
         layer(),
@@ -52,6 +53,7 @@ def test_contract():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape, edge", [((2, 4, 6, 4), 2), ((1, 3, 3, 4), 3)])
 def test_is_attention_inside_windows_with_a_bias_by_distance(shape, edge):
     x = np.random.default_rng(0).normal(size=shape).astype("float32")

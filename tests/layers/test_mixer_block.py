@@ -36,6 +36,7 @@ def hidden(layer, tokens):
     return to_numpy(dense(np.asarray(tokens, "float32").T))
 
 
+@pytest.mark.slow
 def test_contract():
     across = 6 * 5 + 5 + 5 * 6 + 6
     check_layer(
@@ -77,6 +78,7 @@ def test_is_an_mlp_across_tokens_then_one_across_channels():
     np.testing.assert_allclose(to_numpy(layer(x)), y, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_stochastic_depth_is_for_training_only():
     layer = block((2, 3), stochastic_depth=0.9)
     x = np.random.default_rng(1).normal(size=(8, 6, 4)).astype("float32")
@@ -98,6 +100,7 @@ OTHER = [(2, 2), (6, 2), (3, 4), (1, 9)]
 GRIDS = [(5, 7), *(pytest.param(grid, marks=on_last_backend) for grid in OTHER)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("grid", GRIDS)
 def test_a_constant_keeps_its_hidden_values_and_a_smooth_answer(grid, kernel):
@@ -122,6 +125,7 @@ def waves(grid):
     return np.stack(rows, axis=-1).reshape(-1, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["bicubic_antialias", "bilinear_antialias"])
 @pytest.mark.parametrize("grid", [(12, 12), (8, 12), (16, 16), (6, 6), (12, 6)])
 def test_a_smooth_image_nearly_keeps_its_hidden_values(grid, kernel):

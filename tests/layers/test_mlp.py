@@ -7,6 +7,7 @@ from kerasvit.layers import MLP, SwiGLU
 from tests.contract import check_layer, to_numpy
 
 
+@pytest.mark.slow
 def test_contract():
     parameters = 4 * 8 + 8 + 8 * 4 + 4
     check_layer(

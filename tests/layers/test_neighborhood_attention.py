@@ -53,6 +53,7 @@ def longhand(layer, x):
     return result
 
 
+@pytest.mark.slow
 def test_contract():
     check_layer(
         NeighborhoodAttention(2, grid=(3, 4), window=3, prefix=1),
@@ -62,6 +63,7 @@ def test_contract():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefix", [0, 1, 2])
 @pytest.mark.parametrize("window", [1, 3, 5])
 def test_each_patch_gathers_from_its_window_cut_off_at_the_border(window, prefix):

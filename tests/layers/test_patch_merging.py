@@ -5,6 +5,7 @@ from kerasvit.layers import PatchMerging
 from tests.contract import check_layer, to_numpy
 
 
+@pytest.mark.slow
 def test_contract():
     check_layer(
         PatchMerging(),

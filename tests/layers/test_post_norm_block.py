@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from kerasvit.layers import MLP, Attention, EncoderBlock, PostNormBlock
 from tests.contract import check_layer, to_numpy
@@ -45,6 +46,7 @@ def test_variables_are_those_of_the_encoder_block():
     assert [w.path for w in post.weights] == [w.path for w in pre.weights]
 
 
+@pytest.mark.slow
 def test_dropped_branches_leave_the_normalised_input():
     layer = block(stochastic_depth=0.999)
     x = np.random.default_rng(0).normal(size=(4, 5, 8)).astype("float32")

@@ -1,5 +1,6 @@
 import keras
 import numpy as np
+import pytest
 
 from kerasvit.layers import GroupNorm, PostactUnit, StandardizedConv
 from tests.contract import check_layer, to_numpy
@@ -32,6 +33,7 @@ def bottleneck(strides=1, filters=4, projection=False, **changes):
     )
 
 
+@pytest.mark.slow
 def test_contract():
     check_layer(
         bottleneck(),
@@ -41,6 +43,7 @@ def test_contract():
     )
 
 
+@pytest.mark.slow
 def test_contract_with_projection():
     check_layer(
         bottleneck(strides=2, filters=6, projection=True),
@@ -66,6 +69,7 @@ def test_two_plain_convolutions_fit_too():
     )
 
 
+@pytest.mark.slow
 def test_is_relu_of_the_sum_with_one_between_the_parts():
     x = np.random.default_rng(0).normal(size=(1, 4, 4, 4)).astype("float32")
     layer = bottleneck(projection=True)
@@ -78,6 +82,7 @@ def test_is_relu_of_the_sum_with_one_between_the_parts():
     np.testing.assert_allclose(y, np.maximum(branch + shortcut, 0), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_stochastic_depth_leaves_the_shortcut_or_more_of_the_branch():
     x = np.random.default_rng(0).normal(size=(16, 2, 2, 4)).astype("float32")
     layer = bottleneck(stochastic_depth=0.5)

@@ -1,5 +1,6 @@
 import keras
 import numpy as np
+import pytest
 
 from kerasvit.layers.preact_unit import PreactUnit
 from kerasvit.layers.standardized_conv import StandardizedConv
@@ -28,6 +29,7 @@ def bottleneck(strides=1, filters=4, projection=False):
     )
 
 
+@pytest.mark.slow
 def test_contract():
     check_layer(
         bottleneck(),

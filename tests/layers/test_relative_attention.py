@@ -49,6 +49,7 @@ def longhand(layer, x):
     return result + to_numpy(layer.output_dense.bias)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("key_dim", [0, 4])
 def test_contract(kind, key_dim):
@@ -60,6 +61,7 @@ def test_contract(kind, key_dim):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("padding, key_dim", [(0, 0), (1, 0), (1, 2)])
 def test_is_softmax_of_content_and_shift(kind, padding, key_dim):

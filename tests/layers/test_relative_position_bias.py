@@ -37,6 +37,7 @@ def longhand(table, grid):
     return np.moveaxis(found, -1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grid", [(2, 2), (2, 3), (4, 1), (1, 1)])
 def test_a_bias_for_each_pair_of_tokens(grid):
     layer = layer_of(grid)
@@ -65,6 +66,7 @@ def any_size(layer):
     return keras.Model(image, layer(image) + 0 * image[:, :1, :1, :1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["geometric_linear", "bilinear"])
 def test_resamples_in_the_graph(kernel):
     options = {"patch_size": 4, "resampling_kernel": kernel}

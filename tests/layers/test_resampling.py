@@ -135,6 +135,7 @@ def test_grid_must_have_two_sides_and_hold_floats(grid):
         resample_grid(grid, (2, 2), "bilinear")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("source", [1, 2, 3, 7, 14])
 @pytest.mark.parametrize("target", [1, 2, 4, 8, 14, 28])

@@ -34,6 +34,7 @@ def test_contract():
     check_layer(layer, input_shape=shape, output_shape=shape, parameters=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [6, 3])  # pixels; 3 are also as many as channels
 def test_models_with_the_normalisation_inside(
     image_format, size, tmp_path, monkeypatch

@@ -116,6 +116,7 @@ def longhand(layer, x, positions):
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROTATIONS)
 @pytest.mark.parametrize("grid", [(3, 3), (2, 5)])
 @pytest.mark.parametrize(
@@ -133,6 +134,7 @@ def test_rotates_queries_and_keys(name, grid, options):
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ROPE-ViT", "mixed"])
 def test_only_differences_of_places_matter(name):
     layer, positions = attention(name), places(2, 3, prefix=0)
@@ -156,6 +158,7 @@ def test_angles_are_exact_in_mixed_precision():
     assert keras.backend.standardize_dtype(result.dtype) == "bfloat16"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "parameters"),
     [
@@ -184,6 +187,7 @@ def test_contract_of_a_block_with_normalised_branches():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [EncoderBlock, LayerScaleBlock, ResPostNormBlock])
 def test_blocks_hand_places_on(block):
     layer, positions = block(parts()[0], MLP(8, name="mlp")), places(2, 2)

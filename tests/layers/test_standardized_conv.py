@@ -12,6 +12,7 @@ def layer_with(kernel, **changes):
     return layer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "padding, strides, side", [("valid", 1, 4), ("same", 2, 3), (1, 2, 3), (1, 1, 6)]
 )

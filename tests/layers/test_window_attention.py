@@ -47,6 +47,7 @@ def filled(layer, shape):
     return layer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shifted", [False, True])
 def test_contract(shifted):
     check_layer(
@@ -57,6 +58,7 @@ def test_contract(shifted):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize(
     "grid, window_size, window",
@@ -128,6 +130,7 @@ def block(shifted=True):
     return SwinBlock(attention, MLP(16, name="mlp"), epsilon=1e-5)
 
 
+@pytest.mark.slow
 def test_swin_block_contract():
     check_layer(
         block(),

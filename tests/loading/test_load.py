@@ -125,6 +125,7 @@ def test_timm_config_is_obeyed(tmp_path):
     assert record["preprocessing"]["mean"] == [0.1] * 3
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("prefix", ["opt/target/", "params/", "opt/target/params/"])
 def test_prefixes_and_optimiser_state(tmp_path, prefix):
@@ -281,6 +282,7 @@ def test_a_table_that_is_no_square_asks_for_its_grid():
         variant(RECT_SIZES)(RECT)
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_the_requested_grid_is_used():
     model = variant(RECT_SIZES)(RECT, source_grid=(4, 6))
@@ -351,6 +353,7 @@ def test_a_wrong_architecture_names_the_matching_one(tmp_path):
     assert len(text) < 500
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_the_variant_that_fits_is_named(tmp_path):
     model = kerasvit.ViTS32(depth=12, image_size=32, num_classes=2)
@@ -580,6 +583,7 @@ def test_config_that_is_no_json(tmp_path):
 # Patches of another size.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 8, (8, 2)])
 def test_patches_are_resampled_to_the_size_that_the_caller_states(size):
     """A model whose table is resampled too is that of timm's function."""
@@ -643,6 +647,7 @@ def test_more_channels_than_any_image_has():
         timm(channels=10**30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [1, 2, 5])
 def test_the_first_kernel_is_fitted_to_the_channels(channels):
     """As timm/models/_manipulate.py `adapt_input_conv`."""

@@ -46,6 +46,7 @@ def same(one, other, size=(24, 32), atol=1e-5):
     np.testing.assert_allclose(found, expected, rtol=0, atol=atol * scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "changes"), mainly_on_last(MODELS))
 def test_logits_are_those_of_the_resized_model(name, changes):
     model = tiny(name, **changes)
@@ -59,6 +60,7 @@ def test_logits_are_those_of_the_resized_model(name, changes):
             np.testing.assert_array_equal(to_numpy(one), to_numpy(other))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "changes"), mainly_on_last(MODELS[::8], 0))
 def test_saving_keeps_images_of_any_size(name, changes, tmp_path):
     model = kerasvit.resize(tiny(name, **changes), ANY)
@@ -74,6 +76,7 @@ def test_saving_keeps_images_of_any_size(name, changes, tmp_path):
     assert keras.models.clone_model(model).record == model.record
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize(
     ("origin", "kernel"),
@@ -112,6 +115,7 @@ def test_images_have_the_size_of_the_weights(tmp_path):
     assert len(kerasvit.classify(model, images((8, 12)))) == 2
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_fresh_variants_have_the_table_of_their_default_size():
     record = kerasvit.ViTTi4CIFAR(image_size=ANY).record
@@ -120,6 +124,7 @@ def test_fresh_variants_have_the_table_of_their_default_size():
     assert kerasvit.BiTR50x1.builder.check(depths=[1], width_factor=1, image_size=ANY)
 
 
+@pytest.mark.slow
 def test_training_takes_batches_of_several_sizes():
     model = any_size()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -160,6 +165,7 @@ def test_a_wrong_table_is_refused(resampling):
         tiny("VisionTransformer", image_size=ANY, resampling=resampling)
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_attention_maps_have_the_grid_of_the_images():
     x = images((24, 40))
@@ -178,6 +184,7 @@ def test_export_asks_for_a_size(tmp_path):
         any_size().export(tmp_path / "model", format="onnx")
 
 
+@pytest.mark.slow
 def test_timm_computes_the_same_at_any_size(timm, tmp_path):
     import torch
 

@@ -21,6 +21,7 @@ OF_THE_CALL += ("source_grid", "kernel", "preprocessing", "label_names", "state"
 OF_THE_CALL += ("dtype",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
 def test_the_signature_has_the_arguments_and_the_defaults(variant):
     signature = inspect.signature(variant)
@@ -35,6 +36,7 @@ def test_the_signature_has_the_arguments_and_the_defaults(variant):
         assert parameters[name].annotation is not inspect.Parameter.empty
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
 def test_help_documents_every_argument_once(variant):
     shown = pydoc.render_doc(variant, renderer=pydoc.plaintext)
@@ -54,6 +56,7 @@ def test_help_documents_every_argument_once(variant):
     assert "Raises:" in lines and "Returns:" in lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
 def test_copies_of_a_variant_have_its_documentation(variant):
     for again in (pickle.loads(pickle.dumps(variant)), copy.deepcopy(variant)):

@@ -36,6 +36,7 @@ def under(policy, build):
         keras.config.set_dtype_policy("float32")
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float16"])
@@ -69,6 +70,7 @@ def test_no_builder_is_forgotten():
             builder(dtype="int8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype", ["mixed_bfloat16", keras.DTypePolicy("mixed_float16"), "bfloat16"]
 )
@@ -86,6 +88,7 @@ def test_it_computes_in_the_given_dtype(dtype):
     assert 0 < np.abs(difference).max() < 0.1 * scale
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float16", "bfloat16"])
 def test_keras_files_keep_the_dtype_and_folders_do_not(dtype, tmp_path):

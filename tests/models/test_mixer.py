@@ -47,6 +47,7 @@ EVERY = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", mainly_on_last(EVERY), ids=str)
 def test_files_and_folders_give_the_same_logits_and_record(changes, tmp_path):
     model, x = small(**changes), images()
@@ -62,6 +63,7 @@ def test_files_and_folders_give_the_same_logits_and_record(changes, tmp_path):
         np.testing.assert_allclose(to_numpy(again(x)), to_numpy(model(x)), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", mainly_on_last(EVERY), ids=str)
 def test_one_training_step(changes):
     model = small(**changes)
@@ -97,6 +99,7 @@ def test_one_step_of_sam(policy, jit_compile):
         assert moved < np.inf and (moved > 0 or unseen), weight.path
 
 
+@pytest.mark.slow
 def test_mixed_bfloat16_is_near_and_ends_in_float32():
     model, x = small(), images()
     keras.config.set_dtype_policy("mixed_bfloat16")
@@ -128,6 +131,7 @@ def test_features_are_the_average_of_normalised_tokens():
     np.testing.assert_allclose(to_numpy(model(x)), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_fresh_head_is_zero():
     model = kerasvit.MLPMixer(**SMALL, image_size=8)
     assert np.abs(to_numpy(model(images(1, 8, 8)))).max() == 0
@@ -178,6 +182,7 @@ def test_a_wrong_argument_suggests_the_right_one(changes, message):
 # Another resolution.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(16, 24), (4, 20), 8])
 def test_resize_keeps_the_logits_of_a_constant_image(size):
     model = small()
@@ -208,6 +213,7 @@ def test_resize_to_the_same_size_gives_the_same_logits():
     np.testing.assert_array_equal(to_numpy(again(x)), to_numpy(model(x)))
 
 
+@pytest.mark.slow
 def test_resize_round_trip_is_close_for_smooth_weights():
     model = small(image_size=32)
     for block in (model.get_layer(f"mixer_block_{i}") for i in range(2)):

@@ -16,6 +16,7 @@ def vit(**changes):
     return tiny("VisionTransformer", **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
 def test_it_is_that_of_the_record_and_of_the_features(name):
     model = tiny(name)

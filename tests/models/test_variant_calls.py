@@ -11,6 +11,7 @@ from tests.tiny_vit import TinyViT
 pytestmark = on_last_backend
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("argument", "message"),
     [

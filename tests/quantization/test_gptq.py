@@ -90,6 +90,7 @@ def outputs(model):
     return np.asarray(to_numpy(model(X)), "float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", mainly_on_last(["VisionTransformer", "MLPMixer", "SwinTransformer"])
 )
@@ -110,6 +111,7 @@ def test_a_model_is_closer_than_by_quantize(name, tmp_path):
     np.testing.assert_array_equal(outputs(loaded), outputs(by_gptq))
 
 
+@pytest.mark.slow
 def test_some_layers_of_bfloat16():
     model = randomised(tiny("VisionTransformer", dtype="mixed_bfloat16"))
     before = outputs(model)
@@ -124,6 +126,7 @@ def test_some_layers_of_bfloat16():
     assert np.abs(outputs(model) - before).max() < 0.3 * np.abs(before).max()
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_wrong_calls_change_nothing():
     model = tiny("VisionTransformer")

@@ -73,6 +73,7 @@ def relative_entropy(counts, end, levels):
     return sum(a / total * np.log(a / total * inner / b) for a, b in zip(p, q) if a)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [4, 6])
 def test_the_least_relative_entropy(bits):
     values = np.append(np.abs(LAPLACE[:5_000]), [40.0]).astype("float32")

@@ -97,6 +97,7 @@ def test_costs_are_the_relative_squared_errors_of_results():
     assert cost.costs[1] < cost.costs[0] / 10
 
 
+@pytest.mark.slow
 def test_all_bits_are_equal_where_none_can_be_taken_away():
     model = simulate(tiny("VisionTransformer"), X, "ranking", 2)
     dense = model.get_layer("encoder_block_0").mlp.dense_0

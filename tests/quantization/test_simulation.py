@@ -43,6 +43,7 @@ def quantizers(model, path):
 FAMILIES = sorted(TINY, key=lambda name: name != "HybridVisionTransformer")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_long(mainly_on_last(FAMILIES), 2))
 def test_all_products_are_rounded_and_more_bits_are_closer(name):
     model = tiny(name)
@@ -73,6 +74,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", mainly_on_last(METHODS, 1))
 def test_each_method_is_close_with_8_bits_by_its_quantizers(method):
     model = tiny("VisionTransformer")
@@ -107,6 +109,7 @@ def test_a_sample_has_the_ends_and_is_the_same_again():
     np.testing.assert_array_equal(samples[0]["kernel"], x[0])
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_mixed_bits_have_the_size_of_equal_ones():
     model = simulate(tiny("VisionTransformer"), X, "ranking", 4)
@@ -121,6 +124,7 @@ def test_mixed_bits_have_the_size_of_equal_ones():
     assert 0.9 < np.dot(bits, sizes) / (4 * sum(sizes)) <= 1
 
 
+@pytest.mark.slow
 def test_a_dense_layer_and_an_attention_round_their_operands():
     model = simulate(tiny("VisionTransformer"), X, "log2", (4, 5))
     attention = rounded_layers(model)["encoder_block_0/attention"]
@@ -152,6 +156,7 @@ def test_a_dense_layer_and_an_attention_round_their_operands():
     )
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_forms_of_images_give_the_same_ranges():
     model = tiny("MLPMixer")
@@ -162,6 +167,7 @@ def test_forms_of_images_give_the_same_ranges():
         np.testing.assert_array_equal(found, first)
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_layers_of_16_bits_adapters_and_features():
     model = tiny("VisionTransformer", dtype="mixed_bfloat16")
@@ -178,6 +184,7 @@ def test_layers_of_16_bits_adapters_and_features():
 TRAINERS = {"fit": lambda model: model, "SAM": kerasvit.SAM}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trainer", rest_long_elsewhere(TRAINERS))
 def test_training_recovers_what_4_bits_lose(trainer):
     """The trained weights then are those of the floating model."""
@@ -234,6 +241,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("case", WRONG)
 def test_errors_say_what_to_do(case):

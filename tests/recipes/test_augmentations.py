@@ -59,6 +59,7 @@ def test_options_change_the_named_augmentation():
     assert numbers(of(augment="none", cutmix=1.0)) == (1, None, 0, 0, 1.0, 1)
 
 
+@pytest.mark.slow
 def test_magnitude_zero_is_not_without_effect():
     light, none = (of(augment=f"augreg_{name}") for name in ("light1", "none"))
     assert len(light.changes) == len(none.changes) + 2

@@ -57,6 +57,7 @@ def served(folder, runtime):
             thread.join()
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_it_serves_the_files_of_the_page_and_no_others(tmp_path):
     folder, runtime = exported(tmp_path / "web"), tmp_path / "runtime"

@@ -167,6 +167,7 @@ def test_an_experiment_is_a_page(name):
     assert all(c is None or not c.model.startswith("small") for c in paper.values())
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize(
     ("options", "message"),

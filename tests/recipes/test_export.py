@@ -161,6 +161,7 @@ def test_the_code_of_the_page_predicts_what_classify_predicts(
     monkeypatch.delitem(sys.modules, "transform")
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("values", ["pixels", "normalized"])
 @pytest.mark.parametrize("size", [16, (12, 20)])
@@ -230,6 +231,7 @@ def pixels(count=2):
     return np.random.default_rng(0).uniform(0, 255, (count, 16, 16, 3)).astype("f4")
 
 
+@pytest.mark.slow
 def test_pixels_are_normalised_and_logits_become_probabilities(tmp_path):
     colours = {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6]}
     model = tiny("VisionTransformer")
@@ -273,6 +275,7 @@ def test_a_model_without_classes_returns_features(tmp_path):
     assert (found.outputs, found.model.output_shape) == ("features", (None, 16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", mainly_on_last(["block", "segmenter", "normalising"]))
 def test_maps_of_pixels(kind, tmp_path):
     built_in = {"mean": OTHER["mean"], "std": [OTHER["std"]] * 3}
@@ -294,6 +297,7 @@ def test_maps_of_pixels(kind, tmp_path):
     np.testing.assert_allclose(shown, expected, atol=1e-5 * abs(expected).max())
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_several_outputs_are_refused(tmp_path):
     kerasvit.features(tiny("SwinTransformer")).save(tmp_path / "maps.keras")
@@ -311,6 +315,7 @@ def test_a_model_for_any_size_is_exported_for_that_of_its_transform(tmp_path):
     assert export.load(larger).model.input_shape == (None, 24, 32, 3)
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_adapters_are_merged(tmp_path):
     model = tiny("VisionTransformer")
@@ -324,6 +329,7 @@ def test_adapters_are_merged(tmp_path):
     np.testing.assert_allclose(found, expected, atol=1e-5 * abs(expected).max())
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_the_precision_of_a_file_is_refused_where_the_option_is(tmp_path):
     model = tiny("VisionTransformer")
@@ -347,6 +353,7 @@ def test_probabilities_stay_as_they_are():
     assert writing.probabilities(model, x) is x
 
 
+@pytest.mark.slow
 def test_several_labels_and_one_logit_have_sigmoids():
     for classes, stated, name in (
         (3, None, "softmax"),

@@ -39,6 +39,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "antialias", "mode", "size", "crop"), mainly_on_last(CASES)
 )

@@ -121,6 +121,7 @@ def test_rematerialised_copies_and_layer_decay_train_adapters():
         np.testing.assert_allclose(again[path], decayed[path], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_adapters_of_the_weights_are_merged(settings):
     model = kerasvit.from_pretrained("start")
     kerasvit.add_lora(model, 2)
@@ -148,6 +149,7 @@ def test_options_that_do_not_fit(settings, changes, message):
         command_line.check(settings(**changes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

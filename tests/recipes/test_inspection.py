@@ -259,6 +259,7 @@ def test_names_are_escaped():
     assert not re.search("<(b|i|script)>", tables.to_html(table))
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize(
     ("changes", "message"),
@@ -303,6 +304,7 @@ def test_a_batch_of_which_the_last_has_four_images():
     assert np.array_equal([_batch(64), _batch(66)], [64, 62])
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_a_quantised_model_has_the_measures_without_derivatives(tmp_path):
     model = tiny("VisionTransformer", num_classes=10)
@@ -338,6 +340,7 @@ def test_between_models_with_batch_normalisation_no_variance_is_negative():
     )
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_attention_that_is_not_of_the_patches_or_pools_alone():
     image = keras.Input((8, 8, 3))
@@ -367,6 +370,7 @@ def test_frozen_components_and_patches_of_keras_layers():
     assert attention.without_embeddings(stub(keras.Model(image, convolution)))
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_the_table_of_components_has_those_of_the_families():
     def found(**components):

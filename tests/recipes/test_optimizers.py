@@ -52,6 +52,7 @@ def trained(config, steps=3):
     return before, numpy(each.trainable_variables), logs["loss"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", optimizers.CLASSES)
 def test_each_optimizer_is_made_without_weight_decay(name):
     config = settings(optimizer=name, learning_rate=1e-3, weight_decay=0.0)
@@ -154,6 +155,7 @@ def test_shares_of_few_steps_are_steps():
         assert (found[0], found[-1]) == pytest.approx((0.1, 0.001))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mainly_on_last(["cosine", "linear"]))
 def test_schedules_that_begin_and_end_above_zero(name):
     found = rates(schedule=name, warmup_steps=20, warmup_from=0.01, final_rate=0.1)

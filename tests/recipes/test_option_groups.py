@@ -45,6 +45,7 @@ def help_of(script, capsys, monkeypatch, *arguments):
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_help_has_groups_with_the_main_options_first(script, capsys, monkeypatch):
     printed = help_of(script, capsys, monkeypatch)
@@ -62,6 +63,7 @@ def test_the_help_of_a_preset_has_its_defaults(capsys, monkeypatch):
     assert f"(default: {PRESETS['pets'].dataset})" in " ".join(printed.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", ["", "1 2 3"])
 @pytest.mark.parametrize("option", ["--image-size", "--then-size"])
 def test_a_size_has_one_or_two_sides(option, sizes):

@@ -58,6 +58,7 @@ def one_of_each_preset():
     return marked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", one_of_each_preset())
 def test_commands_are_right(command, tmp_path):
     _, path, *options = shlex.split(command.replace("FOLDER", str(tmp_path)))

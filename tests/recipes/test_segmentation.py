@@ -134,6 +134,7 @@ def test_shapes_are_the_same_each_time_and_have_all_classes():
     assert 0.05 < np.mean(masks > 0) < 0.5
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_wrong_input(folder, tmp_path):
     def refused(words, **options):

@@ -95,6 +95,7 @@ def grey(value):
     return file.getvalue()
 
 
+@pytest.mark.slow
 def test_the_classes_of_a_model(tmp_path):
     config = Config(saved(tmp_path / "vit"), port=0)
     with Running(models.load(config)) as running:
@@ -136,6 +137,7 @@ def test_the_classes_of_an_export(inputs, batch, tmp_path):
             assert row["probability"] == pytest.approx(share, abs=0.01)
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_mixed_requests_at_the_same_time_are_all_answered():
     requests = [(grey(i % 256), 200, str(i % 256)) for i in range(300)]
@@ -157,6 +159,7 @@ def test_mixed_requests_at_the_same_time_are_all_answered():
                 assert text in answer["error"]
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_files_that_are_no_photographs():
     heic = b"\0\0\0\x18ftypheic" + bytes(100)
@@ -167,6 +170,7 @@ def test_files_that_are_no_photographs():
             assert "no photograph of JPEG, PNG" in answer["error"]
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("exif", [b"Exif\0\0MM\0*", b"Exif\0\0XX\0*\0\0\0\x08"])
 @pytest.mark.parametrize("kind", ["PNG", "WEBP"])
@@ -192,6 +196,7 @@ class Waiting:
         return models.Served(np.asarray, self.classify, {})
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_images_that_came_while_the_model_ran_are_one_batch():
     model = Waiting()
@@ -207,6 +212,7 @@ def test_images_that_came_while_the_model_ran_are_one_batch():
         assert model.counts == [1, 4, 1]
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_too_many_and_too_slow():
     model = Waiting()
@@ -228,6 +234,7 @@ def test_too_many_and_too_slow():
     assert model.counts == [1]  # the second was left out
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_images_of_several_sizes_and_batches_of_one_number():
     seen = []
@@ -243,6 +250,7 @@ def test_images_of_several_sizes_and_batches_of_one_number():
     assert seen == [(3, 5, 6, 3), (3, 7, 6, 3)]
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_wrong_requests():
     with Running(BRIGHTNESS, timeout=30.0, megapixels=0.001) as running:
@@ -278,6 +286,7 @@ def trickle(address, text):
     return time.monotonic() - start
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("text", [b"", b"POST /classify HTTP/1.1\r\nHost: "])
 def test_a_head_that_comes_slowly_has_an_end(text):
@@ -285,6 +294,7 @@ def test_a_head_that_comes_slowly_has_an_end(text):
         assert trickle(running.server.server_address, text) < 4
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_requests_without_end_on_one_connection_do_not_keep_the_server():
     with Running(BRIGHTNESS) as running:
@@ -302,6 +312,7 @@ def test_requests_without_end_on_one_connection_do_not_keep_the_server():
         line.close()
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_photographs_that_the_model_does_not_take_and_errors(capsys):
     def prepare(image):
@@ -386,6 +397,7 @@ print(faults())
 """
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc")
 def test_memory_of_large_arrays_is_kept():
@@ -400,6 +412,7 @@ def test_memory_of_large_arrays_is_kept():
     assert without > 10 * max(kept, 100)
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_settings_and_models_that_cannot_be_served(tmp_path):
     for options, message in (

@@ -212,6 +212,7 @@ def test_pretraining_at_two_sizes(images, tmp_path, monkeypatch):
     assert kerasvit.from_pretrained("run/model").input_shape == (None, 42, 42, 3)
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize(
     ("changes", "message"),
@@ -228,6 +229,7 @@ def test_options_that_do_not_fit(settings, changes, message):
         command_line.check(settings(**changes))
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize(
     ("size", "message"),

@@ -23,6 +23,7 @@ def test_a_share_out_of_range(share):
         command_line.check(Config(share=share))
 
 
+@pytest.mark.slow
 def test_same_steps_are_those_of_all_images():
     dataset = training_data.find("mnist_subset", share=0.1)
     config = Config(share=0.1, epochs=6, batch_size=50)

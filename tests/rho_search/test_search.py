@@ -36,6 +36,7 @@ def product(first=4.0, **compiled):
     return model
 
 
+@pytest.mark.slow
 def test_sam_flattens():
     model = product(optimizer=keras.optimizers.SGD(0.05))
     advice = suggest_rho(
@@ -63,6 +64,7 @@ def test_the_default_radii_suit_the_gradients():
         assert grid(*odd) == papers
 
 
+@pytest.mark.slow
 def test_without_radii_those_of_the_model_are_tried():
     model = product(1000.0, optimizer=keras.optimizers.SGD(1e-9))
     advice = suggest_rho(model, line(), steps=2, runs=2, batch_size=32)
@@ -70,6 +72,7 @@ def test_without_radii_those_of_the_model_are_tried():
     assert radii == [0.0, 0.002, 0.005, 0.01, 0.02, 0.05] and advice.radius == 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.only_on("torch", reason="nothing differs, but for compiling")
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision(policy):
@@ -84,6 +87,7 @@ def test_half_precision(policy):
         assert all(np.isfinite(getattr(trial.seen, name)) for trial in half.trials)
 
 
+@pytest.mark.slow
 def test_the_report_states_if_no_radius_helps():
     def largest(y, y_pred):  # known here only, so that no copy could be made by name
         return ops.max(ops.abs(ops.subtract(y, y_pred)), axis=-1)
@@ -133,6 +137,7 @@ def test_a_row_equals_a_step_of_sam():
         np.testing.assert_allclose(trial.seen.loss, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.not_on("jax", reason="compiles for long, as on TensorFlow")
 def test_the_model_is_left_as_it_was():
     model = keras.Sequential(
@@ -234,6 +239,7 @@ def test_no_sample_is_trained_on_and_measured_on():
     assert (len(held), len(train)) == (12, 2)  # all held-out samples are used
 
 
+@pytest.mark.slow
 def test_trainers_and_options_are_accepted():
     x, y = line(64)
     model = product()
@@ -332,6 +338,7 @@ def labelled(last=None, classes=3):
     return keras.Sequential([keras.Input((2,)), layers.Dense(classes, last)]), (x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", [None, "softmax"])
 def test_a_model_that_is_not_compiled_learns_labels(last, capsys):
     model, data = labelled(last)

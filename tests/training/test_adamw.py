@@ -34,6 +34,7 @@ def trained(make, settings, steps=8, dtype="float32"):
     return [to_numpy(weight) for weight in weights], optimizer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_trains_as_keras(name):
     ours, optimizer = trained(kerasvit.AdamW, SETTINGS[name])

@@ -111,6 +111,7 @@ def arrays(model):
     return [np.asarray(w, "float64") for w in model.get_weights()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("student", STUDENTS)
 @pytest.mark.parametrize(
     ("distill", "alpha", "tau", "smoothing"),
@@ -169,6 +170,7 @@ def test_micro_batches_and_another_trainer_are_the_formulas(distill):
     assert_same(arrays(model), [before[0] - RATE * np.mean(seconds, axis=0)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [1, 2])
 def test_the_teacher_is_called_once_and_before_the_passes(parts):
     (x, y), events = images(), []
@@ -189,6 +191,7 @@ def test_the_teacher_is_called_once_and_before_the_passes(parts):
     assert "teacher" not in events
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("around", [None, SAM, LookSAM])
 def test_a_compiled_step_calls_the_teacher_once(around):
     (x, y), events = images(), []

@@ -302,6 +302,7 @@ def test_frozen_layers():
     assert_same(changes, expected, 1e-6)
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize("name", TINY)
 def test_groups_of_every_family(name):

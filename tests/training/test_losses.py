@@ -60,6 +60,7 @@ def test_logit_adjustment():
     assert again.get_config() == loss.get_config()
 
 
+@pytest.mark.slow
 def test_adjusted_logits_have_a_better_balanced_accuracy():
     """One feature, two classes of normal distribution, 19 to 1."""
     labels = (random.random(4000) < 0.05).astype(int)

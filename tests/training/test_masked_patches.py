@@ -276,6 +276,7 @@ def test_files_continue_with_the_same_masks(objective, tmp_path):
         assert_same(values(each.model.model), values(straight.model.model))
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_resume_continues_with_the_same_masks(tmp_path):
     def trained(seed, folder, *epochs):
@@ -290,6 +291,7 @@ def test_resume_continues_with_the_same_masks(tmp_path):
     assert_same(trained(1, "straight", 3), trained(1, "stopped", 1, 3), 0)
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_images_with_a_normalisation_inside_have_the_same_targets():
     inside = {"mean": list(MEAN), "std": list(STD)}
@@ -304,6 +306,7 @@ def test_images_with_a_normalisation_inside_have_the_same_targets():
     np.testing.assert_allclose(*found, rtol=1e-4)
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_wrong_arguments_are_explained():
     resnet = kerasvit.Variant(

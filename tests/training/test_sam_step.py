@@ -246,6 +246,7 @@ def run(wrap, kind, steps=3, **options):
 KINDS = ["dropout", "seeded dropout", "stochastic depth"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_masks_are_the_same_in_both_passes_and_new_in_every_step(kind):
     plain, losses = run(lambda model: model, kind)

@@ -9,6 +9,7 @@ import pytest
 from kerasvit.training import warmup_cosine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("peak", "steps", "warmup", "final"),
     [(0.03, 100, 10, 0.0), (0.5, 20, 0, 0.1), (1.0, 7, 6, 1.0), (2, 1, 0, 0)],

@@ -169,6 +169,7 @@ def test_files_of_the_user_are_not_changed(public_entry, source, tmp_path, monke
     assert not [name for name in names(tmp_path) if name.startswith(".")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moved", [0, 1, 2])
 def test_an_interrupted_replacement_of_a_folder(
     public_entry, source, tmp_path, monkeypatch, moved

@@ -40,6 +40,7 @@ def two_inputs():
     return keras.Model(images, keras.layers.MultiHeadAttention(1, 2)(*x))
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize(
     ("build", "images", "options", "expected"),

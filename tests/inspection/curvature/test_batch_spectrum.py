@@ -53,6 +53,7 @@ def first(matrix, k):
     return values[np.argsort(-np.abs(values))][:k]
 
 
+@pytest.mark.slow
 def test_the_values_of_each_batch():
     model = network()
     decay = 0.1
@@ -84,6 +85,7 @@ def test_the_share_and_the_size_of_negative_values():
     assert found.negative_share == found.mean_negative == 0
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_the_smallest_of_many_values():
     model = network()

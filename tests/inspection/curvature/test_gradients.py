@@ -60,6 +60,7 @@ def dense():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "x"), mainly_on_last([(dense, X[:, 0, :4, 0]), (vit, X)])
 )
@@ -87,6 +88,7 @@ def test_the_head_in_a_trainer_is_found():
     assert list(found) == ["hidden", "head"] and min(found.values()) > 0
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_the_last_mlp_has_a_smaller_gradient_in_deeper_models_with_pre_norm_only():
     """Theorem 1 of the paper: constant with post-norm, 1 / √L with pre-norm."""

@@ -120,6 +120,7 @@ def random_direction(hessian):
     return np.concatenate([p.ravel() / np.linalg.norm(p) for p in parts.values()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "build", rest_long_elsewhere([vit, bit_without_kinks, mixer, stock_norms], 2)
 )
@@ -248,6 +249,7 @@ def test_several_inputs_and_outputs_with_one_loss_of_all():
     assert not matrix[:3, 3:].any()
 
 
+@pytest.mark.slow
 def test_regularisers_count_only_when_asked():
     net = dense_net(kernel_regularizer=keras.regularizers.L2(0.5))
     x, y = samples((4,), 3)
@@ -260,6 +262,7 @@ def test_regularisers_count_only_when_asked():
     )
 
 
+@pytest.mark.slow
 def test_a_pattern_gives_a_block_of_the_matrix():
     model, (x, y) = dense_net(), samples((4,), 3)
     whole = Hessian(model, x, y, CROSS_ENTROPY)

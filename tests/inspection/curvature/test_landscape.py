@@ -125,6 +125,7 @@ def passes(monkeypatch):
     return calls
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_the_default_grid_costs_441_forward_passes(passes):
     found = landscape(network(), X, Y, CROSS_ENTROPY)

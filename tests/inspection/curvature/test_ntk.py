@@ -82,6 +82,7 @@ def test_memory_is_of_the_gradients_that_are_compared(form, blocks, monkeypatch)
     assert len(calls) == 4 * 3 * blocks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "builder", mainly_on_last(["DistilledVisionTransformer", "BigTransfer"])
 )

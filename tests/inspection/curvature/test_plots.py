@@ -61,6 +61,7 @@ def test_densities(tmp_path):
     assert plot_spectral_density(density()).axes[0].get_legend() is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log", [False, True])
 def test_planes_have_one_scale_of_colours(log, tmp_path):
     named = {"plain": plane(3), "SAM": plane()}

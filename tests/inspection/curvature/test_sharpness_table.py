@@ -52,6 +52,7 @@ def test_numbers_of_a_dense_network():
     assert found.products > 0
 
 
+@pytest.mark.slow
 @on_last_backend
 def test_the_row_of_a_mixer():
     model = tiny("MLPMixer", image_size=8)
@@ -73,6 +74,7 @@ def test_the_row_of_a_mixer():
     assert found.activation_norms == expected
 
 
+@pytest.mark.slow
 @on_last_backend
 @pytest.mark.parametrize(
     ("builder", "kinds", "blocks"),

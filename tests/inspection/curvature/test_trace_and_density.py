@@ -40,6 +40,7 @@ def small():
     return with_matrix(Hessian(model, x, rng.integers(0, 3, 6), CROSS_ENTROPY))
 
 
+@pytest.mark.slow
 def test_a_model_s_density_and_trace(small):
     hessian, matrix = small
     values, vectors = np.linalg.eigh(matrix.astype("float64"))

@@ -56,6 +56,7 @@ def test_layers_inside_a_block_are_in_the_order_of_their_calls():
     close(output, x + attention + array(layer.mlp(middle)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["inputs", "outputs"])
 def test_blocks_may_have_positions_as_a_second_input(at):
     model = tiny("RotaryVisionTransformer", depth=2)
@@ -88,6 +89,7 @@ def test_inputs_of_normalisations_are_the_residual_stream():
     close(after, block)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "changes", "prefix"),
     mainly_on_last(

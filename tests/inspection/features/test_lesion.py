@@ -31,6 +31,7 @@ def without(model, what):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "changes", "block"),
     mainly_on_last(

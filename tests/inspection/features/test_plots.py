@@ -79,6 +79,7 @@ def test_alignment_has_the_first_model_upwards():
     assert bar.get_ylabel().startswith("CKA")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 6])
 def test_every_receptive_field_is_drawn_with_its_side(count):
     fields = np.random.default_rng(0).uniform(size=(count, 8, 8))
