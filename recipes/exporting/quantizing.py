@@ -29,7 +29,6 @@ from .writing import Served
 
 FEWEST, MOST = 32, 256  # images that give ranges
 SAME = 0.98  # share of images with the same class, below which a line says what helps
-FULLY_CONNECTED = 9  # code of the operation in schema.fbs of LiteRT
 BATCH = 8  # images of a call, but for LiteRT, whose quantiser takes single ones
 
 
@@ -235,6 +234,7 @@ def _is_pointwise_with_strides(op):
 
 
 def _litert(path, batches, temporary):
+    from ai_edge_litert.schema_py_generated import BuiltinOperator
     from ai_edge_litert.tools import flatbuffer_utils
     from litert_quantizer import quantizer
     from litert_quantizer.qtyping import TFLOperationName
@@ -247,15 +247,24 @@ def _litert(path, batches, temporary):
             made.add_static_config(".*", TFLOperationName[kind], 8, 8)
     model = flatbuffer_utils.read_model(str(path))
     graph = model.subgraphs[0]
-    codes = [code.builtinCode for code in model.operatorCodes]
-    heads = last(
-        [(op, op.inputs, op.outputs) for op in graph.operators],
-        lambda op: codes[op.opcodeIndex] == FULLY_CONNECTED,
-    )
-    for op in heads:
-        name = graph.tensors[op.outputs[0]].name.decode()
+    operations = [(op, op.inputs, op.outputs) for op in graph.operators]
+
+    def is_a(op, *kinds):
+        code = model.operatorCodes[op.opcodeIndex].builtinCode
+        return code in [getattr(BuiltinOperator, kind) for kind in kinds]
+
+    def pattern(op):
+        return re.escape(graph.tensors[op.outputs[0]].name.decode())
+
+    if batches is not None:
+        # Their results are rounded, too, if the ranges are known; those that are added
+        # to the input of a block have rare large values.
+        for product in residuals(graph.operators, is_a):
+            name = pattern(product)
+            made.add_dynamic_config(name, TFLOperationName.FULLY_CONNECTED, 8)
+    for head in last(operations, lambda op: is_a(op, "FULLY_CONNECTED")):
         made.update_quantization_recipe(
-            re.escape(name),
+            pattern(head),
             TFLOperationName.FULLY_CONNECTED,
             algorithm_key="no_quantize",
         )
@@ -267,6 +276,25 @@ def _litert(path, batches, temporary):
 
 
 _QUANTIZERS = {"onnx": _onnx, "openvino": _openvino, "litert": _litert}
+
+
+def residuals(operations: Iterable[Any], is_a: Callable[..., bool]) -> Iterator[Any]:
+    """Yields products of LiteRT whose results, moved or scaled, are added to others.
+
+    Args:
+        operations: Operations, with numbers of tensors as `inputs` and `outputs`.
+        is_a: (operation, names of LiteRT's operations) → whether it is one of them.
+    """
+    writers = {tensor: op for op in operations for tensor in op.outputs}
+    for add in operations:
+        written = [writers.get(tensor) for tensor in add.inputs]
+        if not is_a(add, "ADD") or None in written:
+            continue
+        for op in written:
+            while op and is_a(op, "RESHAPE", "TRANSPOSE", "MUL"):
+                op = next((writers[x] for x in op.inputs if x in writers), None)
+            if op and is_a(op, "FULLY_CONNECTED"):
+                yield op
 
 
 def last(
