@@ -15,7 +15,6 @@ IN_TURN = ["SAM", "LookSAM", "ASAM", "GSAM", "SAMON", "MSAM"]
 FAR = {"rtol": 1e-3, "atol": 1e-4}  # float32 on another backend
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", mainly_on_last(MODELS, 4))
 def test_a_file_and_a_folder_of_a_model(name):
     for model in (

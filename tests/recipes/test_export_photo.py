@@ -16,6 +16,7 @@ from tests.models.tiny import tiny
 from tests.once import mainly_on_last, on_last_backend, runs_alike
 from tests.random_weights import randomised
 from tests.recipes.names_in_files import names_in
+from tests.recipes.test_export import FORMAT
 
 BACKEND = keras.backend.backend()
 WRITTEN = [name for name, each in formats.FORMATS.items() if BACKEND in each.backends]
@@ -114,7 +115,7 @@ def test_what_takes_no_photographs(tmp_path, monkeypatch):
     model = tiny("VisionTransformer", channels=4)
     kerasvit.save_pretrained(model, "model")
     with pytest.raises(command_line.BadInput, match="the model takes 4 channels"):
-        export.export(Config("model", WRITTEN[-1], "out", inputs="photo"))
+        export.export(Config("model", FORMAT, "out", inputs="photo"))
     with pytest.raises(ValueError, match="quantiser of int8 takes images of one size"):
         Config("model", "onnx", "out", inputs="photo", dtype="int8").check("torch")
     assert not (tmp_path / "out").exists()
