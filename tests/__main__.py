@@ -5,6 +5,8 @@ backend are listed. The last line is `N passed, N failed`, over all backends.
 """
 
 import argparse
+import contextlib
+import importlib.metadata
 import importlib.util
 import os
 import subprocess
@@ -34,9 +36,7 @@ def run(backend, arguments, alike_on, packages=""):
         environment = {
             # JAX takes most of its time to compile thousands of small functions:
             # it is done without optimisation, and once for all workers.
-            "XLA_FLAGS": "--xla_backend_optimization_level=0 "
-            "--xla_cpu_use_fusion_emitters=false "
-            "--xla_cpu_parallel_codegen_split_count=1",
+            "XLA_FLAGS": xla_flags(),
             "JAX_COMPILATION_CACHE_DIR": str(Path(folder) / "compiled"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
@@ -62,6 +62,17 @@ def run(backend, arguments, alike_on, packages=""):
     if code not in (0, NO_TESTS) and not failed:
         failed = 1  # a crash or an interrupt
     return {"passed": total - failed - skipped, "failed": failed, "skipped": skipped}
+
+
+def xla_flags():
+    """Flags with which JAX compiles fast; an unknown one would end the process."""
+    flags = "--xla_backend_optimization_level=0"
+    flags += " --xla_cpu_parallel_codegen_split_count=1"
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        version = importlib.metadata.version("jaxlib").split(".")
+        if (int(version[0]), int(version[1])) < (0, 11):  # 0.12 does not know it
+            flags += " --xla_cpu_use_fusion_emitters=false"
+    return flags
 
 
 def read_arguments():
