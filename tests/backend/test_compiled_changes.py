@@ -120,6 +120,7 @@ def test_a_layer_may_update_a_metric(kind):
     np.testing.assert_allclose(*found, atol=1e-5)
 
 
+@pytest.mark.long
 @on_torch
 def test_adapters_may_be_replaced_by_as_many(tmp_path):
     model = TinyViT(image_size=8, num_classes=3)

@@ -153,7 +153,7 @@ def test_fit_trains_epochs_without_a_number_of_steps():
     assert not np.allclose(expected[0], other[0])
 
 
-@pytest.mark.slow
+@long_elsewhere
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
 @pytest.mark.parametrize(("size", "first"), [(4, 9), (20, 1)])  # 6 and 1 in an epoch
 def test_a_training_continues_inside_an_epoch(size, first):

@@ -151,6 +151,7 @@ def test_fine_tuning_exceeds_the_linear_classifier(name, data, linear):
     assert accuracy(model, data) > linear + GAIN
 
 
+@pytest.mark.long
 def test_suggested_settings_exceed_the_linear_classifier(data, linear):
     import tensorflow as tf
 

@@ -7,7 +7,7 @@ import pytest
 import kerasvit
 from tests.contract import call, to_numpy
 from tests.models.tiny import tiny
-from tests.once import mainly_on_last, on_last_backend
+from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 ANY = (None, None)
 SIZES = [(16, 16), (24, 32), (32, 8)]
@@ -124,7 +124,7 @@ def test_fresh_variants_have_the_table_of_their_default_size():
     assert kerasvit.BiTR50x1.builder.check(depths=[1], width_factor=1, image_size=ANY)
 
 
-@pytest.mark.slow
+@long_elsewhere
 def test_training_takes_batches_of_several_sizes():
     model = any_size()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

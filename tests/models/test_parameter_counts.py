@@ -195,18 +195,18 @@ COUNTS = {
 }
 
 
-@on_last_backend
-@pytest.mark.parametrize("name", COUNTS)
-def test_parameters(name):
-    assert count(name) == COUNTS[name][0]
-
-
 # The larger variants have the same kinds of blocks as the smallest.
-LARGER = re.compile(r"(34|50(?!x1)|101|152|200|[MBLHg]\d|Swin(S3)?[SBL]|PiT(X?S))")
+LARGER = re.compile(r"(34|50(?!x1)|101|152|200|[MBLHGEg]\d|Swin(S3)?[SBL]|PiT(X?S))")
 IN_TURN = [
     pytest.param(name, marks=[pytest.mark.long] if LARGER.search(name) else [])
     for name in COUNTS
 ]
+
+
+@on_last_backend
+@pytest.mark.parametrize("name", IN_TURN)
+def test_parameters(name):
+    assert count(name) == COUNTS[name][0]
 
 
 @pytest.mark.only_on("jax", reason="JAX counts for all")

@@ -9,7 +9,7 @@ from kerasvit.quantization import gptq
 from kerasvit.quantization.gptq import DAMPING, rounded
 from tests.contract import to_numpy
 from tests.models.tiny import tiny
-from tests.once import mainly_on_last, on_last_backend
+from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 from tests.random_weights import randomised
 
 RNG = np.random.default_rng(3)
@@ -90,7 +90,7 @@ def outputs(model):
     return np.asarray(to_numpy(model(X)), "float32")
 
 
-@pytest.mark.slow
+@long_elsewhere
 @pytest.mark.parametrize(
     "name", mainly_on_last(["VisionTransformer", "MLPMixer", "SwinTransformer"])
 )

@@ -13,6 +13,7 @@ from kerasvit.quantization.simulation import Observer
 from tests.contract import to_numpy
 from tests.models.tiny import TINY, tiny
 from tests.once import (
+    long_elsewhere,
     mainly_on_last,
     on_last_backend,
     rest_long,
@@ -43,7 +44,7 @@ def quantizers(model, path):
 FAMILIES = sorted(TINY, key=lambda name: name != "HybridVisionTransformer")
 
 
-@pytest.mark.slow
+@long_elsewhere
 @pytest.mark.parametrize("name", rest_long(mainly_on_last(FAMILIES), 2))
 def test_all_products_are_rounded_and_more_bits_are_closer(name):
     model = tiny(name)

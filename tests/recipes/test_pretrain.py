@@ -209,6 +209,7 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -27,7 +27,7 @@ from serving.settings import Config
 
 import kerasvit
 from tests.models.tiny import tiny
-from tests.once import on_last_backend
+from tests.once import on_last_backend, rest_long
 from tests.random_weights import randomised
 
 NAMES = ["cat", "dog", "a bird"]
@@ -121,7 +121,9 @@ def test_the_classes_of_a_model(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.only_on("torch", reason="it writes ONNX")
-@pytest.mark.parametrize(("inputs", "batch"), [("pixels", None), ("photo", 2)])
+@pytest.mark.parametrize(
+    ("inputs", "batch"), rest_long([("pixels", None), ("photo", 2)])
+)
 def test_the_classes_of_an_export(inputs, batch, tmp_path):
     pytest.importorskip("onnxruntime")
     folder, out = saved(tmp_path / "vit"), str(tmp_path / "out")

@@ -301,7 +301,7 @@ def test_wrong_arguments(tmp_path):
         fit(made("plain"), tmp_path / "file")
 
 
-@pytest.mark.parametrize("damage", rest_long_elsewhere(["cut", "changed"]))
+@pytest.mark.parametrize("damage", rest_long_elsewhere(["cut", "changed"], 0))
 def test_a_damaged_state(damage, tmp_path):
     straight = made("plain")
     fit(straight, tmp_path / "straight")
