@@ -15,7 +15,8 @@ from . import installed as installed
 
 if installed.is_reporting():
     installed.write_versions()  # first, as the imports below may fail
-installed.check_backend()  # before Keras is imported
+installed.check_keras()  # before its import
+installed.check_backend()
 
 from . import evaluation as evaluation
 from . import inspection as inspection

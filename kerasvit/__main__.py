@@ -4,6 +4,7 @@ The package has written the versions before its imports, which may fail: then th
 of the report is the traceback. Nothing is downloaded.
 """
 
+import argparse
 import os
 import sys
 from collections import Counter
@@ -15,7 +16,7 @@ import keras
 from .backend.processes import device_names
 from .hub.manifest import Entry, entries
 from .hub.servers import key_of
-from .installed import from_home
+from .installed import from_home, write_versions
 
 
 def main() -> None:
@@ -47,7 +48,7 @@ def _places(entry: Entry) -> Iterator[Path]:
     from huggingface_hub import constants
 
     if folder := os.environ.get("KERASVIT_WEIGHTS_DIR"):
-        yield Path(folder).expanduser() / entry.model / entry.tag / entry.filename
+        yield Path(os.path.expanduser(folder), entry.model, entry.tag, entry.filename)
     if entry.on_hub:
         snapshots = f"models--{entry.source.replace('/', '--')}/snapshots"
         hub = Path(constants.HF_HUB_CACHE, snapshots)
@@ -58,4 +59,8 @@ def _places(entry: Entry) -> Iterator[Path]:
 
 
 if __name__ == "__main__":
+    text = (__doc__ or "").partition(": ")[2].partition("\n")[0]
+    argparse.ArgumentParser("python -m kerasvit", description=text).parse_args()
+    if sys.orig_argv[-2:] != ["-m", "kerasvit"]:  # such as -mkerasvit
+        write_versions()
     main()

@@ -13,6 +13,7 @@ from .version import __version__
 
 BACKENDS = ("tensorflow", "jax", "torch")
 INFERENCE = "openvino"  # a backend without training
+KERAS = "3.15"  # the oldest of pyproject.toml
 # What else a report of a fault names, as it is imported.
 _NEEDED = ("keras", "numpy", "ml_dtypes", "huggingface_hub", "safetensors", "PIL")
 _OPTIONAL = (
@@ -52,6 +53,24 @@ def write_versions() -> None:
     )
     sys.stdout.write("".join(f"- {line}\n" for line in lines))
     sys.stdout.flush()  # before a traceback
+
+
+def check_keras() -> None:
+    """Checks the version of Keras before its import, in which an old one fails.
+
+    Raises:
+        ImportError: Keras is older than pyproject.toml allows.
+    """
+    try:
+        found = importlib.metadata.version("keras")
+    except importlib.metadata.PackageNotFoundError:
+        return  # a preview has another name
+    numbers = [[int(n) for n in version.split(".")[:2]] for version in (found, KERAS)]
+    if numbers[0] < numbers[1]:
+        raise ImportError(
+            f"kerasvit needs Keras {KERAS} or newer; {found} is installed. Type "
+            f'`pip install "keras>={KERAS}"`.'
+        )
 
 
 def check_backend() -> None:
@@ -100,9 +119,9 @@ def backend() -> tuple[str, str]:
     """Returns the backend that Keras takes, and what decided it; imports nothing."""
     if name := os.environ.get("KERAS_BACKEND"):
         return name, "by KERAS_BACKEND"
-    home = Path("~").expanduser()
+    home = Path(os.path.expanduser("~"))
     folder = home / ".keras" if os.access(home, os.W_OK) else Path("/tmp/.keras")
-    file = Path(os.environ.get("KERAS_HOME", folder)).expanduser() / "keras.json"
+    file = Path(os.path.expanduser(os.environ.get("KERAS_HOME", folder))) / "keras.json"
     try:
         name = json.loads(file.read_text(encoding="utf-8"))["backend"]
         return name, f"by {from_home(file)}"
@@ -112,7 +131,7 @@ def backend() -> tuple[str, str]:
 
 def from_home(path: Path) -> str:
     """Returns a path with "~" for the home directory, unless that is the root."""
-    home = Path.home()
+    home = Path(os.path.expanduser("~"))
     if home == home.parent or not path.is_relative_to(home):
         return str(path)
     return str(Path("~", path.relative_to(home)))

@@ -175,7 +175,9 @@ def save_adapters(
             new.put()
         return folder
     content = content_of_adapters(model)
-    file = Path(path).expanduser() if isinstance(path, (str, os.PathLike)) else Path()
+    file = Path()
+    if isinstance(path, (str, os.PathLike)):
+        file = Path(os.path.expanduser(path))
     if file.suffix != ".safetensors" or not file.parent.is_dir() or file.is_dir():
         raise ValueError(
             "`path` must be a .safetensors file in an existing folder. Received: "
@@ -232,7 +234,9 @@ def load_adapters(
     access: dict[str, Any] = {"token": token, "cache_dir": cache_dir}
     access |= {"endpoint": endpoint, "local_files_only": local_files_only}
     check_for_hub(path, access)
-    where = fetch_adapters(path, access) if on_hub(path) else Path(path).expanduser()
+    where = Path(os.path.expanduser(path))
+    if on_hub(path):
+        where = fetch_adapters(path, access)
     if where.name in PEFT_FILES:
         _load_from_peft(image_model, where.parent)
     elif (where / PEFT_CONFIG).is_file():

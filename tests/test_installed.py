@@ -43,6 +43,21 @@ def run(folder, hidden, *arguments, **environment):
     return done.returncode, done.stderr.strip().splitlines()
 
 
+def test_an_old_keras(monkeypatch):
+    assert f'"keras>={installed.KERAS},<' in (ROOT / "pyproject.toml").read_text(
+        "utf-8"
+    )
+    for version in ("3.15.0", "3.15.1", "3.16.0.dev1", "4.0"):
+        monkeypatch.setattr(
+            "importlib.metadata.version", lambda _, found=version: found
+        )
+        installed.check_keras()
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "3.8.0")
+    message = r"Keras 3.15 or newer; 3.8.0 is installed. Type `pip install \"keras>=3"
+    with pytest.raises(ImportError, match=message):
+        installed.check_keras()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif("jax" not in HERE, reason="JAX is not installed")
 @pytest.mark.parametrize(

@@ -16,12 +16,13 @@ from kerasvit.backend.processes import device_names
 from tests.once import on_last_backend
 
 ROOT = Path(__file__).parents[1]
+HOMES = "HOME", "USERPROFILE"  # of POSIX and Windows
 
 
-def run(folder, **environment):
+def run(folder, *arguments, **environment):
     """Status, lines and errors of `python -m kerasvit` in a folder."""
     done = subprocess.run(
-        [sys.executable, "-m", "kerasvit"],
+        [sys.executable, *(arguments or ("-m", "kerasvit"))],
         env={**os.environ, "HF_HOME": str(folder), **environment},
         capture_output=True,
         text=True,
@@ -41,6 +42,18 @@ def test_the_whole_report(tmp_path):
     assert re.match(r"- installed backends: .*(tensorflow|jax|torch) \d", lines[3])
     assert lines[5].startswith("- devices: 1 ")
     assert lines[-1] == "- weights without download: none"
+
+
+@on_last_backend
+@pytest.mark.slow
+def test_other_commands_and_folders_of_no_user(tmp_path):
+    environment = {"PYTHONPATH": str(ROOT), "KERASVIT_WEIGHTS_DIR": "~nobody-here/x"}
+    status, lines, errors = run(tmp_path, "-mkerasvit", **environment)
+    assert status == 0, errors
+    assert lines[0].startswith(f"- kerasvit {__version__}, Python 3.")
+    assert lines[-1] == "- weights without download: none"
+    status, _, errors = run(tmp_path, "-m", "kerasvit", "--devices", **environment)
+    assert status == 2 and "unrecognized arguments: --devices" in errors
 
 
 @on_last_backend
@@ -79,7 +92,8 @@ def test_devices():
 @pytest.fixture
 def folders(monkeypatch, tmp_path):
     """The three folders of weights: own copies, the Hub's cache, the assets."""
-    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    for name in HOMES:
+        monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
     from huggingface_hub.utils import _cache_assets  # copies it, when first imported
@@ -132,9 +146,21 @@ def test_paths_begin_with_the_home_directory_unless_it_is_the_root(monkeypatch):
     from kerasvit.installed import from_home
 
     file = Path("/srv/home/keras.json")
-    for home, expected in (("/srv", "~/home/keras.json"), ("/", file), ("/home", file)):
-        monkeypatch.setenv("HOME", home)
+    below = Path("~/home/keras.json")
+    for home, expected in (("/srv", below), ("/", file), ("/home", file)):
+        for name in HOMES:
+            monkeypatch.setenv(name, home)
         assert from_home(file) == str(expected)
+
+
+@on_last_backend
+def test_no_home_directory(monkeypatch):
+    """As of a user that the system does not know, without HOME."""
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    assert installed.backend()[0] in installed.BACKENDS
+    file = Path("/srv/keras.json")
+    assert installed.from_home(file) == str(file)
 
 
 @on_last_backend

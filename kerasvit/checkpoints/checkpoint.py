@@ -83,7 +83,7 @@ class Checkpoint:
         state: str | None = None,
         **known: Any,
     ) -> None:
-        path, self.known_hash = Path(path).expanduser(), known_hash
+        path, self.known_hash = Path(os.path.expanduser(path)), known_hash
         if path.is_dir():
             path = weights_in(path)
         self.path = path

@@ -35,7 +35,7 @@ SPLITS = {
 
 def existing(path: str | os.PathLike, *, table: bool) -> Path:
     """Returns the path of an existing folder, or table; else raises a `ValueError`."""
-    found = Path(path).expanduser()
+    found = Path(os.path.expanduser(path))
     if not str(path) or not (found.is_file() if table else found.is_dir()):
         raise ValueError(
             f"There is no {'file' if table else 'folder'} {path} (working "

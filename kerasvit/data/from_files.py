@@ -31,7 +31,7 @@ def find_files(path: str | os.PathLike) -> Files:
         ValueError: As for `from_folder` and `from_table`; but a part may have one
             class only.
     """
-    found = Path(path).expanduser()
+    found = Path(os.path.expanduser(path))
     if found.is_file():
         table = read_table(found)
         files: Files = {}

@@ -66,7 +66,8 @@ def fetch(entry: Entry) -> Path:
         DownloadError: The file is not available, or its size or hash is wrong.
     """
     if folder := os.environ.get("KERASVIT_WEIGHTS_DIR"):
-        path = Path(folder).expanduser() / entry.model / entry.tag / entry.filename
+        own = Path(os.path.expanduser(folder))
+        path = own / entry.model / entry.tag / entry.filename
         if path.exists():
             sha256 = entry.sha256 or noted(path)
             if wrong := wrong_content(path, entry.size, sha256):

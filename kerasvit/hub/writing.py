@@ -267,7 +267,7 @@ def local_folder(folder: Any) -> Path:
             f"`folder` must be the path of a folder. Received: {folder!r}. To upload "
             'to the Hugging Face Hub, call push_to_hub(model, "user/name").'
         )
-    path = Path(folder).expanduser()
+    path = Path(os.path.expanduser(folder))
     if path.exists() and not path.is_dir():
         raise ValueError(f"`folder` must be a folder. Received: the file {folder}.")
     return path

@@ -142,7 +142,7 @@ def _files_of(weights: str | os.PathLike[str], label: str | None) -> Path:
 def path_of(text: str) -> Path:
     """Returns the path in a text; the path may not exist."""
     try:
-        path = Path(text).expanduser()
+        path = Path(os.path.expanduser(text))
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         pass

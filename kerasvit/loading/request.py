@@ -138,7 +138,7 @@ def read_labels(label_names: Any) -> list[str] | str | None:
     if isinstance(label_names, str) and label_names == "imagenet1k":
         return label_names
     path = isinstance(label_names, (str, os.PathLike))
-    names = _lines(Path(label_names).expanduser()) if path else label_names
+    names = _lines(Path(os.path.expanduser(label_names))) if path else label_names
     if isinstance(names, np.ndarray):
         names = names.tolist()
     if (

@@ -1,6 +1,7 @@
 """Reads an image from a file, a PIL image or an array as RGB."""
 
 import math
+import os
 import threading
 from os import PathLike
 from pathlib import Path
@@ -97,7 +98,7 @@ def check_file(path: str | PathLike) -> Path:
     """
     if str(path).startswith(("http://", "https://")):
         raise ValueError(f"{path} is a web address: download it, then pass its path.")
-    file = Path(path).expanduser()
+    file = Path(os.path.expanduser(path))
     if file.is_dir():
         raise ValueError(
             f"{path} is a folder, not an image: pass its files, for example "

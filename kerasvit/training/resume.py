@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import os
 import random
 import signal
 import threading
@@ -94,7 +95,7 @@ class Resume(keras.callbacks.Callback):
 
     def __init__(self, folder: Any, data: Any = None, minutes: float = 10.0) -> None:
         super().__init__()
-        self.folder = Path(folder).expanduser()
+        self.folder = Path(os.path.expanduser(folder))
         if data is not None and not (
             hasattr(data, "start_at") and hasattr(data, "__len__")
         ):

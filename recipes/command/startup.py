@@ -62,9 +62,9 @@ def backend() -> str:
 
 def _configured():
     """Returns the backend that Keras uses without KERAS_BACKEND."""
-    home = Path.home()
+    home = Path(os.path.expanduser("~"))
     folder = home / ".keras" if os.access(home, os.W_OK) else Path("/tmp/.keras")
-    file = Path(os.environ.get("KERAS_HOME", folder)).expanduser() / "keras.json"
+    file = Path(os.path.expanduser(os.environ.get("KERAS_HOME", folder)), "keras.json")
     try:
         return json.loads(file.read_text())["backend"]
     except (OSError, ValueError, KeyError, TypeError):  # as Keras does
