@@ -400,6 +400,19 @@ def test_every_public_name_is_imported_by_its_own_line_or_stands_in_all():
 
 
 @on_last_backend
+def test_no_import_needs_a_module_that_windows_lacks():
+    """At the top of a file; functions may import them."""
+    missing = {"fcntl", "grp", "pwd", "resource", "termios"}
+    for folder in ("kerasvit", "recipes", "weights", "tests"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.parse(path.read_text("utf-8")).body:
+                if isinstance(node, ast.Import):
+                    assert not missing & {alias.name for alias in node.names}, path
+                if isinstance(node, ast.ImportFrom):
+                    assert node.module not in missing, path
+
+
+@on_last_backend
 def test_every_room_has_quick_tests():
     for room in {path.parent for path in Path(__file__).parent.rglob("test_*.py")}:
         texts = (path.read_text() for path in room.glob("test_*.py"))

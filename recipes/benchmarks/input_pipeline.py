@@ -10,7 +10,6 @@ is that of all its threads; it hardly depends on other programs.
 
 import contextlib
 import dataclasses
-import resource
 import statistics
 import tempfile
 import time
@@ -85,16 +84,10 @@ def round_of(pipeline: tf.data.Dataset, count: int) -> tuple[float, float]:
     """Returns seconds and CPU seconds of `count` batches after the first."""
     iterator = iter(pipeline)
     next(iterator)
-    start = time.perf_counter(), cpu_seconds()
+    start = time.perf_counter(), time.process_time()
     for _ in range(count):
         next(iterator)
-    return time.perf_counter() - start[0], cpu_seconds() - start[1]
-
-
-def cpu_seconds() -> float:
-    """Returns the CPU seconds of all threads of this process."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    return time.perf_counter() - start[0], time.process_time() - start[1]
 
 
 def batches(config: Config) -> int:

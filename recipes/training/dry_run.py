@@ -6,7 +6,6 @@ dry_run.measure(devices, plan, model, dataset, compiled)
 import contextlib
 import importlib
 import re
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -91,6 +90,12 @@ def _of_device():
 def _of_process():
     if PROCESS.exists():
         return _reset_process_peak, _process_peak
+    if sys.platform == "win32":
+        import psutil  # of TensorFlow Datasets
+
+        return lambda: None, lambda: psutil.Process().memory_info().peak_wset
+    import resource
+
     unit = 1 if sys.platform == "darwin" else 1024
     return (
         lambda: None,

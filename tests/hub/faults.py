@@ -24,7 +24,7 @@ from .local_hub import LocalHub
 TOKEN = "hf_secret"
 
 
-FORKS = multiprocessing.get_context("fork")
+FORKS = multiprocessing.get_context("fork" if hasattr(os, "fork") else None)
 
 
 def start(job, *values, **conditions):

@@ -6,7 +6,6 @@ import importlib.util
 import io
 import logging
 import os
-import resource
 import signal
 import sys
 from pathlib import Path
@@ -55,6 +54,8 @@ def _import_client():
 
 def _under(obedient=False, largest_file=None):
     if largest_file:
+        import resource
+
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
     if obedient and os.getuid() == 0:  # so that permissions apply to root
         header = (ctypes.c_uint32 * 2)(CAPABILITIES_VERSION, 0)

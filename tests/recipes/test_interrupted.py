@@ -20,14 +20,12 @@ def images(tmp_path_factory):
     return once(tmp_path_factory, "images_of_devices", write_images) / "images"
 
 
-# Of a process that ends because another was killed: an error, or an abort of JAX.
-KILLED = (1, -signal.SIGKILL, -signal.SIGABRT)
-
-
 def killed(processes, images, folder, *cases):
     """Kills the last process three steps after the first round, which is saved."""
+    # A process whose other is killed ends with an error, or an abort of JAX.
+    codes = (1, -signal.SIGKILL, -signal.SIGABRT)
     interrupt = f"SIGKILL 13 {processes - 1}"
-    train(processes, images, folder, *cases, codes=KILLED, INTERRUPT=interrupt)
+    train(processes, images, folder, *cases, codes=codes, INTERRUPT=interrupt)
     return last_state(folder / cases[-1])
 
 

@@ -401,7 +401,7 @@ def test_sigterm(tmp_path):
         signal.signal(signal.SIGTERM, before)
 
 
-def run(folder, kind="one", wait=None, kill=signal.SIGKILL):
+def run(folder, kind="one", wait=None, kill=None):
     """Runs the script; if `wait` is given, kills it after the first state and that."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     count = 1
@@ -434,7 +434,7 @@ def run(folder, kind="one", wait=None, kill=signal.SIGKILL):
             time.sleep(0.01)
         time.sleep(wait)
         for process in processes:
-            process.send_signal(kill)
+            process.send_signal(kill or signal.SIGKILL)
     errors = [process.communicate(timeout=300)[1] for process in processes]
     codes = [process.returncode for process in processes]
     allowed = {0} if wait is None else {0, -signal.SIGKILL, 128 + signal.SIGTERM}
