@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A wheel in a fresh environment with one backend: its report, types, saved models,
-# and the first example of README.md. The package of the checkout is not used:
+# layers, and the first example of README.md. The package of the checkout is not used:
 #     python -m build && .github/try_wheel.sh dist/*.whl jax
 set -euo pipefail
 wheel=$(realpath "$1") backend=$2
@@ -18,6 +18,8 @@ python -m kerasvit
 printf '%s\n' 'import kerasvit' 'reveal_type(kerasvit.classify)' > consumer.py
 mypy --config-file= --follow-imports=silent consumer.py | tee types.txt
 grep -q "list\[tuple\[str, float\]\]" types.txt
-python -m pytest -q -m "not slow and not long" tests/golden/test_saved.py
+# Tests that need no other package; most others read images by TensorFlow.
+python -m pytest -q -m "not slow and not long" \
+    tests/golden/test_saved.py tests/layers tests/loading tests/quantization
 pip install --quiet "$wheel[data]"  # TensorFlow reads images, whatever the backend
 python -m pytest -q -m "" -k first_lines tests/fine_tuning/test_pages.py
