@@ -76,7 +76,7 @@ def suggest_rho(
         rhos: Radii, ≥ 0; 0 is added if it is missing. None: 0.02, 0.05, 0.1, 0.2 and
             0.5, as in SAM's paper, or a power of ten smaller where the model's
             gradients are so large that even these radii raise its loss L, to first
-            order, by more than L itself: pretrained weights need 0.002 to 0.01.
+            order, by more than L itself: pretrained weights need about 0.002.
         steps: Number of steps per run, ≥ 1.
         runs: Number of runs per radius, ≥ 2, with different orders of the batches.
         optimizer: Optimizer of the trials. None: a copy of the model's, without its

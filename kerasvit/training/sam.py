@@ -84,7 +84,7 @@ class SAM(ModelWrapper, TrainStep):
     `fit` warns, once, if its first epoch does not lower the loss because rho is too
     large, and names a radius to try; and if loaded weights have a head of zeros. SAM is
     attracted to saddles (arXiv 2301.06308, 2301.08203), and pretrained weights need
-    0.002 to 0.01: kerasvit/training/README.md, "A radius that is too large".
+    about 0.002: kerasvit/training/README.md, "A radius that is too large".
 
     With `gradient_accumulation_steps` every batch has its own perturbation, from the
     weights of the last update, and the optimizer gets the mean. `save_weights` also
