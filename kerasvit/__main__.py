@@ -61,6 +61,5 @@ def _places(entry: Entry) -> Iterator[Path]:
 if __name__ == "__main__":
     text = (__doc__ or "").partition(": ")[2].partition("\n")[0]
     argparse.ArgumentParser("python -m kerasvit", description=text).parse_args()
-    if sys.orig_argv[-2:] != ["-m", "kerasvit"]:  # such as -mkerasvit
-        write_versions()
+    write_versions()  # unless they are written, as of `-mkerasvit`
     main()

@@ -1,5 +1,6 @@
 """Whether the backend of Keras, and the packages of an extra, are installed."""
 
+import functools
 import importlib.metadata
 import importlib.util
 import json
@@ -27,6 +28,7 @@ def is_reporting() -> bool:
     return sys.argv == ["-m"] and sys.orig_argv[-2:] == ["-m", "kerasvit"]
 
 
+@functools.cache  # once, before or after the imports
 def write_versions() -> None:
     """Writes the versions of Python and the packages, as lines of Markdown.
 
