@@ -224,6 +224,36 @@ def test_warnings_name_the_files_of_the_repository(tmp_path, monkeypatch, capsys
     ]
 
 
+def test_a_former_site_is_replaced_and_other_files_stay(tmp_path, monkeypatch):
+    pytest.importorskip("myst_parser", reason='the packages of ".[docs]" are missing')
+    monkeypatch.syspath_prepend(SITE)
+    new, out = tmp_path / "new", tmp_path / "out"
+    for folder, text in ((new, "<pre>"), (out, "former")):
+        (folder / "reference").mkdir(parents=True)
+        (folder / "index.html").write_text(text)
+    (out / "reference/gone.html").touch()
+    (out / "CNAME").write_text("theirs")
+    module("build")._put(new, out)
+    assert (out / "index.html").read_text() == '<pre tabindex="0">'
+    assert not list((out / "reference").iterdir())
+    assert (out / "CNAME").read_text() == "theirs"
+
+
+@pytest.mark.slow
+def test_a_build_that_fails_leaves_the_former_site(tmp_path, monkeypatch):
+    pytest.importorskip("myst_parser", reason='the packages of ".[docs]" are missing')
+    monkeypatch.syspath_prepend(SITE)
+    build = module("build")
+    monkeypatch.setattr(build, "build_main", lambda options: 2)
+    for name in (".buildinfo", "index.html"):
+        (tmp_path / name).write_text("former")
+    assert build.main(tmp_path, execute=False) == 2
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        ".buildinfo": "former",
+        "index.html": "former",
+    }
+
+
 class Page(HTMLParser):
     """The links of a page, and the places in it."""
 

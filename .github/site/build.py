@@ -14,10 +14,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-import notebooks
-import pages
-import reference
-from sphinx.cmd.build import build_main
+try:
+    import notebooks
+    import pages
+    import reference
+    from sphinx.cmd.build import build_main
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        f'{error}. Type: pip install -e ".[docs]" -c constraints.txt'
+    ) from None
 
 HERE = Path(__file__).parent
 # What axe asks for: scrolled boxes that keys reach, landmarks with names, a heading of
@@ -38,14 +43,19 @@ IN_NO_SECTION = "document isn't included in any toctree"
 
 
 def main(out: Path, execute: bool) -> int:
-    """Builds the site into a new folder or a former site; returns 0 if that worked."""
+    """Builds the site into a new folder or a former site; returns 0 if that worked.
+
+    A former site stays if the build fails, and so do files that are not of a site.
+    """
     if out.exists() and not out.is_dir():
         raise SystemExit(f"{out} is a file: choose a folder.")
     if out.exists() and any(out.iterdir()):
         if not (out / ".buildinfo").exists():
             raise SystemExit(f"{out} has other files: choose another folder.")
-        shutil.rmtree(out)
-    with tempfile.TemporaryDirectory() as sources:
+    with (
+        tempfile.TemporaryDirectory() as sources,
+        tempfile.TemporaryDirectory() as made,
+    ):
         folder = Path(sources).resolve()
         notebooks.write(folder / "notebooks", execute)
         as_notebooks = {
@@ -55,11 +65,22 @@ def main(out: Path, execute: bool) -> int:
         pages.write(folder, reference.write(folder / "reference"), as_notebooks)
         options = ["-q", "-W", "-c", str(HERE), "-d", f"{sources}/.doctrees"]
         with contextlib.redirect_stderr(Warnings(folder)):
-            failed = build_main([*options, sources, str(out)])
-    for page in out.rglob("*.html"):
+            failed = build_main([*options, sources, f"{made}/site"])
+        if not failed:
+            _put(Path(made, "site"), out)
+    return failed
+
+
+def _put(new: Path, out: Path) -> None:
+    """Mends the pages of a site, and puts it into a folder."""
+    for page in new.rglob("*.html"):
         if "_downloads" not in page.parts:
             page.write_text(_mended(page.read_text("utf-8")), "utf-8")
-    return failed
+    for path in new.iterdir():
+        former = out / path.name
+        if former.is_dir():
+            shutil.rmtree(former)
+    shutil.copytree(new, out, dirs_exist_ok=True)
 
 
 class Warnings(io.StringIO):
