@@ -9,6 +9,7 @@ import platform
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from .version import __version__
 
@@ -79,11 +80,18 @@ def check_backend() -> None:
     """Checks the backend before Keras is imported, whose own error is of an inner file.
 
     Raises:
-        ImportError: The backend is unknown or not installed. An installed one may still
-            fail to import: its own error is the better one.
+        ImportError: The backend is unknown or not installed, or Keras's settings are no
+            dictionary. An installed backend may still fail to import: its own error is
+            the better one.
     """
     if "keras" in sys.modules:
         return
+    file = _settings_file()
+    if not isinstance(_settings(file), dict):  # whatever decides the backend
+        raise ImportError(
+            f"{from_home(file)} must have a dictionary, such as "
+            '{"backend": "jax"}. Correct it, or delete it for the defaults of Keras.'
+        )
     name, origin = backend()
     known = (*BACKENDS, INFERENCE)
     if name in known and _has(name):
@@ -121,14 +129,28 @@ def backend() -> tuple[str, str]:
     """Returns the backend that Keras takes, and what decided it; imports nothing."""
     if name := os.environ.get("KERAS_BACKEND"):
         return name, "by KERAS_BACKEND"
+    file = _settings_file()
+    if not file.exists():
+        return "tensorflow", "its default"
+    settings = _settings(file)
+    if not isinstance(settings, dict) or "backend" not in settings:
+        return "tensorflow", f"its default, as {from_home(file)} names none"
+    return settings["backend"], f"by {from_home(file)}"
+
+
+def _settings_file() -> Path:
+    """Returns the path of the settings that Keras reads."""
     home = Path(os.path.expanduser("~"))
     folder = home / ".keras" if os.access(home, os.W_OK) else Path("/tmp/.keras")
-    file = Path(os.path.expanduser(os.environ.get("KERAS_HOME", folder))) / "keras.json"
+    return Path(os.path.expanduser(os.environ.get("KERAS_HOME", folder)), "keras.json")
+
+
+def _settings(file: Path) -> Any:
+    """Returns the settings; none of a file that is not there, and that is no JSON."""
     try:
-        name = json.loads(file.read_text(encoding="utf-8"))["backend"]
-        return name, f"by {from_home(file)}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "tensorflow", "its default"
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
 
 
 def from_home(path: Path) -> str:

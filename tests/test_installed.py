@@ -118,13 +118,18 @@ def test_the_backend_is_that_of_keras(monkeypatch, tmp_path):
     file = tmp_path / "keras.json"
     for text in ("{", "[]", "{}"):
         file.write_text(text)
-        assert installed.backend()[0] == "tensorflow"
+        origin = f"its default, as {file} names none"
+        assert installed.backend() == ("tensorflow", origin)
     file.write_text('{"backend": "numpy"}')
     assert installed.backend() == ("numpy", f"by {file}")
     with pytest.raises(ImportError, match="tensorflow, jax, torch, .* on openvino"):
         installed.check_backend()
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     assert installed.backend() == ("jax", "by KERAS_BACKEND")
+    file.write_text("[]")
+    with pytest.raises(ImportError, match="keras.json must have a dictionary, such as"):
+        installed.check_backend()
+    file.unlink()
     monkeypatch.setattr(installed, "_has", lambda name: False)
     with pytest.raises(ImportError, match=r'No backend .*Type `pip .*"\.\[jax\]"'):
         installed.check_backend()
