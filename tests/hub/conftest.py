@@ -10,7 +10,7 @@ from .local_hub import LocalHub
 def hub(alike, monkeypatch, tmp_path):
     """A fresh Hub; caches are in the test's own folder, and no pause is long."""
     import huggingface_hub
-    from huggingface_hub import constants, file_download
+    from huggingface_hub import constants, file_download, hf_api
     from huggingface_hub.utils import _http
 
     from kerasvit.hub import errors
@@ -28,6 +28,7 @@ def hub(alike, monkeypatch, tmp_path):
         "HF_TOKEN_PATH": str(tmp_path / "token"),
     }.items():
         monkeypatch.setattr(constants, name, value)
+    monkeypatch.setattr(hf_api.api, "endpoint", hub.endpoint)
     monkeypatch.setenv("HF_TOKEN", "")
     monkeypatch.delenv("KERASVIT_WEIGHTS_DIR", raising=False)
     monkeypatch.setattr(errors, "PAUSES", (0, 0))
