@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[2]))  # this kerasvit, if another is there
 try:
     import notebooks
     import pages
