@@ -101,7 +101,7 @@ def check_backend() -> None:
     if name not in known:
         fault = f"kerasvit runs on {', '.join(BACKENDS)}, and predicts on {INFERENCE}"
     if installed:
-        remedy = " or ".join(f"`export KERAS_BACKEND={each}`" for each in installed)
+        remedy = " or ".join(f"`{_chosen(each)}`" for each in installed)
         remedy = f"Installed: {', '.join(installed)}. Type {remedy}"
     else:
         wanted = name if name in BACKENDS else "jax"
@@ -159,6 +159,13 @@ def from_home(path: Path) -> str:
     if home == home.parent or not path.is_relative_to(home):
         return str(path)
     return str(Path("~", path.relative_to(home)))
+
+
+def _chosen(backend: str) -> str:
+    """Returns the command of the shell that chooses a backend."""
+    if os.name == "nt":  # PowerShell
+        return f"$env:KERAS_BACKEND='{backend}'"
+    return f"export KERAS_BACKEND={backend}"
 
 
 def _command(extra: str) -> str:

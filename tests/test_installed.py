@@ -26,6 +26,7 @@ class Hiding:
 
 sys.meta_path[:] = map(Hiding, sys.meta_path)
 """
+CHOICE = "$env:KERAS_BACKEND='{}'" if os.name == "nt" else "export KERAS_BACKEND={}"
 HERE = [name for name in installed.BACKENDS if importlib.util.find_spec(name)]
 RECIPES = ["tensorflow", "tensorflow_datasets", "sklearn", "mlxtend", "tyro"]
 
@@ -68,7 +69,7 @@ def test_a_backend_that_is_not_installed(tmp_path, command):
     assert status == 1
     assert lines[-1] == (
         "ImportError: Keras's backend is 'tensorflow', its default, but tensorflow is "
-        "not installed. Installed: jax. Type `export KERAS_BACKEND=jax`."
+        f"not installed. Installed: jax. Type `{CHOICE.format('jax')}`."
     )
 
 
@@ -80,7 +81,7 @@ def test_a_backend_for_inference_alone(tmp_path):
     assert lines[-1] == (
         "ImportError: Keras's backend is 'openvino', by KERAS_BACKEND, but openvino is "
         f"not installed. Installed: {', '.join(HERE)}. Type "
-        f"{' or '.join(f'`export KERAS_BACKEND={each}`' for each in HERE)}."
+        f"{' or '.join(f'`{CHOICE.format(each)}`' for each in HERE)}."
     )
 
 
@@ -121,7 +122,7 @@ def test_the_backend_is_that_of_keras(monkeypatch, tmp_path):
         origin = f"its default, as {file} names none"
         assert installed.backend() == ("tensorflow", origin)
     file.write_text('{"backend": "numpy"}')
-    assert installed.backend() == ("numpy", f"by {file}")
+    assert installed.backend() == ("numpy", f"by {installed.from_home(file)}")
     with pytest.raises(ImportError, match="tensorflow, jax, torch, .* on openvino"):
         installed.check_backend()
     monkeypatch.setenv("KERAS_BACKEND", "jax")
