@@ -44,6 +44,7 @@ def run(backend, arguments, alike_on, packages=""):
             "OMP_NUM_THREADS": "1",
             "TF_NUM_INTRAOP_THREADS": "1",
             **os.environ,
+            "PYTHONUTF8": "1",  # of texts of tests, on Windows
             "KERAS_BACKEND": backend,
             "PYTHONPATH": os.pathsep.join(
                 filter(None, (packages, os.environ.get("PYTHONPATH")))

@@ -18,6 +18,9 @@ pytestmark = [on_last_backend, pytest.mark.slow]
 ESCAPES = (
     "\x1b[31mred\x07\nnext\x9b\u202e"  # colours, a bell, a line, C1, right to left
 )
+PIPE = pytest.param(
+    "pipe", marks=pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="of POSIX")
+)
 HALF = "a\ud800"  # of a surrogate pair
 
 
@@ -169,7 +172,7 @@ def test_headers_of_arrays(folder, shape, descr):
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-@pytest.mark.parametrize("kind", ["folder", "pipe", "loop", "broken link"])
+@pytest.mark.parametrize("kind", ["folder", PIPE, "loop", "broken link"])
 def test_paths_that_are_not_files_raise(folder, name, kind):
     path = folder / name
     path.unlink()

@@ -287,7 +287,7 @@ def test_lightning(saved):
         "state_dict": model("model."),
         "callbacks": {"ModelCheckpoint{'monitor': None}": {"best": torch.tensor(0.5)}},
         "optimizer_states": [{"state": {0: {"exp_avg": torch.ones(2)}}}],
-        "hyper_parameters": argparse.Namespace(lr=1e-3, out=pathlib.PosixPath("x")),
+        "hyper_parameters": argparse.Namespace(lr=1e-3, out=pathlib.Path("x")),
     }
     check_model(saved(content, form="zip"))
     content["state_dict"]["criterion.weight"] = torch.ones(3)
@@ -428,6 +428,7 @@ def test_pickled_shards(tmp_path):
         assert found.shapes == right.shapes
         for name in right.shapes:
             np.testing.assert_array_equal(found[name], right[name])
+    del found  # Windows deletes no open file
     (tmp_path / names[0]).unlink()
     with pytest.raises(CheckpointError, match=f"lists {names[0]}, which is missing"):
         Checkpoint(tmp_path)

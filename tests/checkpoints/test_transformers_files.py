@@ -1,6 +1,7 @@
 """Swin and BiT folders written by transformers' `save_pretrained`."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -122,7 +123,7 @@ def test_the_processor_inside_processor_config_comes_first(tmp_path):
     whole.write_text(json.dumps({"image_processor": {**new, **nulls}}))
     assert kerasvit.from_pretrained(tmp_path).record["preprocessing"] == record
     whole.write_text(json.dumps({"image_processor": {**new, "do_pad": True}}))
-    with pytest.raises(CheckpointError, match=r"/processor_config\.json states"):
+    with pytest.raises(CheckpointError, match=r"\Wprocessor_config\.json states"):
         kerasvit.from_pretrained(tmp_path)
 
 
@@ -349,7 +350,8 @@ def test_a_processor_without_a_name_is_the_models(tmp_path):
 @pytest.mark.parametrize("size", [0, -24, 10**12, 23])
 def test_an_invalid_image_size_names_the_file(case, size, tmp_path):
     copied(case, tmp_path, image_size=size)
-    with pytest.raises(CheckpointError, match=rf"{tmp_path}.*({size}|{size:,})"):
+    message = f"{re.escape(str(tmp_path))}.*({size}|{size:,})"
+    with pytest.raises(CheckpointError, match=message):
         kerasvit.from_pretrained(tmp_path)
 
 

@@ -126,7 +126,7 @@ def test_another_number_of_channels_is_refused(images, tmp_path):
 
 def test_many_bands_without_their_number_are_one_error(tmp_path):
     folder(tmp_path, 13)
-    with pytest.raises(ChannelsError, match=r"^[^\n]*a/0\.npy must be .*`channels=`"):
+    with pytest.raises(ChannelsError, match=r"^[^\n]*a\W0\.npy must be .*`channels=`"):
         data.from_folder(tmp_path)
     for path in tmp_path.glob("*/*.npy"):
         pixels = np.load(path)
@@ -134,7 +134,7 @@ def test_many_bands_without_their_number_are_one_error(tmp_path):
         tifffile = pytest.importorskip("tifffile")
         tifffile.imwrite(path.with_suffix(".tif"), pixels, photometric="rgb")
     with pytest.raises(
-        ChannelsError, match=r"^[^\n]*a/0\.tif must .*20, 24, 13.*int16"
+        ChannelsError, match=r"^[^\n]*a\W0\.tif must .*20, 24, 13.*int16"
     ):
         data.from_folder(tmp_path)
 
@@ -142,7 +142,7 @@ def test_many_bands_without_their_number_are_one_error(tmp_path):
 def test_one_file_with_other_bands_is_named(tmp_path):
     folder(tmp_path, 13)
     np.save(tmp_path / "b" / "7.npy", np.zeros((8, 8, 12), "uint16"))
-    with pytest.raises(ChannelsError, match=r"b/7\.npy must have 13 .*\(8, 8, 12\)"):
+    with pytest.raises(ChannelsError, match=r"b\W7\.npy must have 13 .*\(8, 8, 12\)"):
         data.from_folder(tmp_path, channels=13)
 
 

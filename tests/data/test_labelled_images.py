@@ -1,7 +1,7 @@
 import dataclasses
 import gzip
-import os
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -155,11 +155,11 @@ def test_class_folder_without_images(images):
         data.from_folder(root)
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no such names")
 def test_a_class_name_with_a_lone_surrogate_raises(images):
     images("cat", 3)
-    folder = os.fsencode(images("dog", 3)) + b"/caf\xe9"
-    os.mkdir(folder)
-    root = os.fsdecode(os.path.dirname(folder))
+    root = images("dog", 3)
+    (root / "caf\udce9").mkdir()
     with pytest.raises(ValueError, match="is not UTF-8.* Rename it"):
         data.from_folder(root)
 
@@ -207,7 +207,7 @@ def test_damaged_file_is_named(images, content):
     file = root / "dog" / "3.jpg"
     half = file.read_bytes()[: file.stat().st_size // 2]
     file.write_bytes({"truncated": half, "text": b"no image", "empty": b""}[content])
-    with pytest.raises(ValueError, match=r"dog/3\.jpg cannot be read as an image"):
+    with pytest.raises(ValueError, match=r"dog\W3\.jpg cannot be read as an image"):
         data.from_folder(root)
 
 
@@ -215,7 +215,7 @@ def test_each_process_reads_its_share_to_find_damage(images):
     images("cat", 10)
     root = images("dog", 10)
     (root / "dog" / "3.jpg").write_bytes(b"no image")
-    message = r"dog/3\.jpg cannot be read as an image"
+    message = r"dog\W3\.jpg cannot be read as an image"
     data.from_folder(root, shard=(0, 3))
     data.from_folder(root, shard=(2, 3))
     with pytest.raises(ValueError, match=message):  # 3.jpg is the 14th file

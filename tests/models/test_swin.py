@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import keras
@@ -285,7 +286,8 @@ def test_unsupported_arguments_of_timm_raise(args, tmp_path):
 def test_a_size_that_timm_pads_names_the_file(tmp_path):
     args = {"img_size": 40, "window_size": 4}
     path = written(small(image_size=32), tmp_path, model_args=args)
-    with pytest.raises(kerasvit.CheckpointError, match=rf"{path}.*`image_size`.*40 ×"):
+    message = f"{re.escape(str(path))}.*`image_size`.*40 ×"
+    with pytest.raises(kerasvit.CheckpointError, match=message):
         TINY(path)
     with pytest.raises(ValueError, match="^`image_size`.*24 ×"):  # the caller's
         TINY(path, image_size=24)

@@ -147,6 +147,7 @@ for name in {names} other.mjs; do echo "$3" > $name; done
 
 
 @on_last_backend
+@pytest.mark.skipif(os.name == "nt", reason="npm is a script of sh")
 def test_npm_fetches_the_runtime_once(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     programs = tmp_path / "bin"

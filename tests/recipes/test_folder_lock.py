@@ -1,7 +1,7 @@
 import errno
 import json
 import os
-import signal
+import re
 import socket
 import subprocess
 import sys
@@ -32,8 +32,8 @@ with folder_lock.locked(pathlib.Path(sys.argv[2])):
 def other(tmp_path):
     """A process that keeps the folder `out`."""
     command = [sys.executable, "-c", HOLDER, str(RECIPES), str(tmp_path / "out")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"locked\n"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "locked\n"
         yield process
         process.kill()
 
@@ -41,10 +41,13 @@ def other(tmp_path):
 def test_a_folder_of_another_process_is_refused_until_it_is_killed(tmp_path, other):
     folder = tmp_path / "out"
     expected = f"process {other.pid} on {socket.gethostname()} is writing {folder}"
-    with pytest.raises(ValueError, match=expected), folder_lock.locked(folder):
+    with (
+        pytest.raises(ValueError, match=re.escape(expected)),
+        folder_lock.locked(folder),
+    ):
         pass
     assert json.loads((folder / folder_lock.OWNER).read_text())[0] == other.pid
-    other.send_signal(signal.SIGKILL)
+    other.kill()
     other.wait()
     with folder_lock.locked(folder):
         assert json.loads((folder / folder_lock.OWNER).read_text())[0] == os.getpid()

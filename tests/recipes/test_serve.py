@@ -6,6 +6,7 @@ import importlib.util
 import io
 import json
 import platform
+import re
 import socket
 import subprocess
 import sys
@@ -373,7 +374,8 @@ def test_damaged_files_and_runtimes_that_are_not_installed(name, tmp_path, monke
     file, package = tmp_path / FORMATS[name].file, runtime.PACKAGES[name][0]
     file.write_bytes(bytes(1000))
     if importlib.util.find_spec(package):
-        with pytest.raises(ValueError, match=rf"{file} cannot be loaded \("):
+        damaged = rf"{re.escape(str(file))} cannot be loaded \("
+        with pytest.raises(ValueError, match=damaged):
             models.load(Config(str(tmp_path)))
     monkeypatch.setitem(sys.modules, package, None)  # its import fails
     with pytest.raises(ValueError, match=f"`model`: {package}, .*: pip install"):

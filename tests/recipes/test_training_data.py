@@ -1,6 +1,6 @@
 """The images of a training: what the settings say of them, and its steps."""
 
-import os
+import sys
 
 import finetune
 import numpy as np
@@ -65,11 +65,12 @@ def test_a_file_that_another_process_cannot_read_ends_all(images):
         training_data.find_data(config, OtherFailed(2, 1, 2))
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no such names")
 def test_a_name_with_a_lone_surrogate_raises(images):
-    folder = os.fsencode(images("dog", 3)) + b"/caf\xe9"
-    os.mkdir(folder)
+    folder = images("dog", 3) / "caf\udce9"
+    folder.mkdir()
     with pytest.raises(ValueError, match="`weights`.* is not UTF-8"):
-        command_line.check(finetune.Config(weights=os.fsdecode(folder)))
+        command_line.check(finetune.Config(weights=str(folder)))
 
 
 def test_the_built_in_data_sets_are_known_before_the_imports():

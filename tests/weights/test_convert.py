@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,8 @@ def test_a_local_file_is_checked_with_its_hash_file(
     convert.convert(entry, tmp_path / "vit", source)
     assert not caplog.text
     note.write_text("f" * 64)
-    with pytest.raises(ValueError, match=f"{path} is not what .*sha256 beside it says"):
+    message = f"{re.escape(str(path))} is not what .*sha256 beside it says"
+    with pytest.raises(ValueError, match=message):
         convert.convert(entry, tmp_path / "vit", source)
     note.unlink()
     convert.convert(entry, tmp_path / "vit", source)
@@ -101,7 +103,7 @@ def test_a_file_with_a_hash_other_than_the_pin_raises(public_entry, source, tmp_
         convert.convert(entry, tmp_path / "vit", tmp_path / "vit.npz")
     wrong = tmp_path / "model.safetensors"
     wrong.write_bytes(b"no tensors")
-    with pytest.raises(ValueError, match=f"{wrong} .*damaged"):
+    with pytest.raises(ValueError, match=f"{re.escape(str(wrong))} .*damaged"):
         convert.convert(
             dataclasses.replace(entry, sha256=None), tmp_path / "vit", wrong
         )
@@ -125,7 +127,9 @@ def test_several_names_have_a_folder_each(public_entry, source, tmp_path, capsys
     public_entry()
     out = str(tmp_path / "zoo")
     convert.main(["TinyViT/sam", "TinyViT/sam", "--out", out])
-    assert capsys.readouterr().out.splitlines() == [f"{out}/TinyViT-sam"] * 2
+    assert (
+        capsys.readouterr().out.splitlines() == [os.path.join(out, "TinyViT-sam")] * 2
+    )
     assert names(tmp_path / "zoo") == {"TinyViT-sam"}
 
 
@@ -143,7 +147,7 @@ def test_a_wrong_name_lists_the_right_ones(public_entry, tmp_path):
 def test_a_path_that_cannot_be_written_raises(public_entry, source, tmp_path):
     public_entry()
     (tmp_path / "file").touch()
-    with pytest.raises(SystemExit, match="Error: .*File exists.*file"):
+    with pytest.raises(SystemExit, match="Error: .*(File|already) exists.*file"):
         convert.main(["TinyViT/sam", "--out", str(tmp_path / "file" / "vit")])
 
 

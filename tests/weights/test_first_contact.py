@@ -372,7 +372,7 @@ def test_a_crash_is_the_failure_of_one_name(contact, monkeypatch, tmp_path):
     monkeypatch.setattr(examine, "run_process", RUN_PROCESS)
     monkeypatch.setattr(examine, "run_module", lambda *given: -signal.SIGSEGV)
     contact.fails(HUB, "format", "code -11", "TinyViT-sam.txt")
-    monkeypatch.setattr(examine, "run_module", lambda *given: -signal.SIGKILL)
+    monkeypatch.setattr(examine, "run_module", lambda *given: -9)  # killed
     contact.fails(HUB, "space", "more memory than there is")
     monkeypatch.setattr(examine, "run_process", process)
     assert contact.run()
