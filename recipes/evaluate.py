@@ -15,6 +15,7 @@ protocol of each published set is in scoring/SETS.md.
 """
 
 # ruff: noqa: E402
+import os
 import sys
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def evaluate_on(devices: Devices, config: Config) -> list[results.Result]:
     keras.config.set_dtype_policy(config.dtype)
     keras.utils.set_random_seed(0)  # models begin with equal weights in all processes
     # Several commands may score other pairs into the same folder at the same time.
-    with folder_lock.explained_disk(Path(config.out).expanduser()):
+    with folder_lock.explained_disk(Path(os.path.expanduser(config.out))):
         with command_line.checking_input():
             store = results.Store(config.out, devices)
             plan = planning.plan(devices, config, store)

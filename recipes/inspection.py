@@ -12,6 +12,7 @@ are stored of the same weights and images are not made again.
 """
 
 # ruff: noqa: E402
+import os
 import sys
 
 from command import command_line, folder_lock
@@ -54,7 +55,7 @@ def inspect(config: Config) -> dict:
         keras.utils.set_random_seed(config.seed)
     with contextlib.ExitStack() as held:
         with command_line.checking_input():
-            held.enter_context(folder_lock.locked(Path(config.out).expanduser()))
+            held.enter_context(folder_lock.locked(Path(os.path.expanduser(config.out))))
             store = Store(config.out)
             found = subjects.load(config)
         return measure(config, store, found)

@@ -16,6 +16,7 @@ pixels from 0 to 255. A stopped command continues from its last saved state.
 import contextlib
 import dataclasses
 import math
+import os
 import shutil
 import sys
 import warnings
@@ -77,7 +78,7 @@ def segment(config: Config) -> dict:
         as_rgb(np.zeros((1, 1, transform.channels)), config.bands)  # it checks them
         dataset = labelled_masks.find(config, size, transform)
         out = f"runs/segmentation-{dataset.name}-{keras.backend.backend()}"
-        folder = Path(config.out or out).expanduser()
+        folder = Path(os.path.expanduser(config.out or out))
     with contextlib.ExitStack() as held:
         with command_line.checking_input():
             if not (folder / "result.json").exists():

@@ -156,7 +156,7 @@ def files(*rooms):
 
 
 def named(path):
-    return str(path.relative_to(PACKAGE))
+    return path.relative_to(PACKAGE).as_posix()
 
 
 def _is_private(name):
@@ -213,7 +213,7 @@ def test_scripts_import_only_the_package_or_listed_folders():
         folder = path.relative_to(ROOT).parts[0]
         seen = {name.split(".")[0] for name in imports(path)} - {folder}
         if seen := seen & {"weights", "recipes", "tests"}:
-            found[str(path.relative_to(ROOT))] = seen
+            found[path.relative_to(ROOT).as_posix()] = seen
     assert found == OUTSIDE
 
 
@@ -410,6 +410,30 @@ def test_no_import_needs_a_module_that_windows_lacks():
                     assert not missing & {alias.name for alias in node.names}, path
                 if isinstance(node, ast.ImportFrom):
                     assert node.module not in missing, path
+
+
+@on_last_backend
+def test_text_files_have_an_encoding():
+    """By default, Windows takes another than UTF-8."""
+    given = {"read_text": 1, "write_text": 2}  # arguments up to the encoding
+    for folder in ("kerasvit", "recipes", "weights", ".github/site"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if not isinstance(node, ast.Call) or "encoding" in ast.unparse(node):
+                    continue
+                name = getattr(node.func, "attr", getattr(node.func, "id", None))
+                modes = [x.value for x in node.args if isinstance(x, ast.Constant)]
+                opens = name == "open" and (modes or not node.args)
+                assert len(node.args) >= given.get(name, 0), (path, node.lineno)
+                assert not opens or "b" in str(modes[-1:]), (path, node.lineno)
+
+
+@on_last_backend
+def test_paths_of_unknown_users_are_paths_that_do_not_exist():
+    """`Path.expanduser` raises a `RuntimeError` for "~name" without such a user."""
+    for folder in ("kerasvit", "recipes", "weights"):
+        for path in (ROOT / folder).rglob("*.py"):
+            assert ".expanduser()" not in path.read_text("utf-8"), path
 
 
 @on_last_backend

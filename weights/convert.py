@@ -11,6 +11,7 @@ head that its authors zeroed is omitted. Next: python -m weights.verify vit
 import argparse
 import datetime
 import difflib
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -67,7 +68,7 @@ def convert(entry: Entry, out: str | Path, source: str | Path | None = None) -> 
         ValueError: The source is not available or differs from its pinned hash, or the
             folder contains other files.
     """
-    out = Path(out).expanduser().resolve()
+    out = Path(os.path.expanduser(out)).resolve()
     _check_output(out)
     path, file = original_file(entry, source)
     model = original(entry, path, file.sha256)
@@ -93,7 +94,7 @@ def read_record(folder: str | Path) -> dict:
     Raises:
         ValueError: `convert` did not write the folder.
     """
-    folder = Path(folder).expanduser()
+    folder = Path(os.path.expanduser(folder))
     config = read_json(folder / "config.json")
     record = config.get("kerasvit")
     complete = all((folder / name).is_file() for name in MODEL_FILES)

@@ -13,6 +13,7 @@ import argparse
 import datetime
 import functools
 import json
+import os
 import sys
 import tomllib
 from pathlib import Path
@@ -170,7 +171,7 @@ def main(arguments: list[str]) -> None:
                 )
             path, file = original_file(entry)
             model = original(entry, path, file.sha256)
-            out = Path(options.out).expanduser()
+            out = Path(os.path.expanduser(options.out))
             measure(name, model, file.sha256, options.images, out)
     except (ValueError, OSError) as error:
         sys.exit(f"Error: {error}")

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,7 +79,7 @@ def shortfall(percent: float, correct: int, count: int) -> tuple[float, float]:
 
 def digest_of(paths: Sequence[Path], folder: str | Path) -> str:
     """Returns a SHA-256 of the names and sizes of the images in a folder."""
-    folder = Path(folder).expanduser()
+    folder = Path(os.path.expanduser(folder))
     digest = hashlib.sha256()
     for path in sorted(paths):
         digest.update(f"{path.relative_to(folder)} {path.stat().st_size}\n".encode())
@@ -103,7 +104,7 @@ def list_images(record: dict, folder: str | Path) -> list[tuple[Path, int]]:
     classes = record["kwargs"]["num_classes"]
     if not classes:
         raise ValueError("The model has no head: top-1 cannot be measured.")
-    folder = Path(folder).expanduser()
+    folder = Path(os.path.expanduser(folder))
     if not folder.is_dir():
         raise ValueError(f"There is no folder {folder}.")
     folders = sorted(p for p in folder.iterdir() if p.is_dir() and _is_visible(p))

@@ -88,7 +88,7 @@ def original_file(
         ValueError: The file does not exist or is not the pinned one; or, for an entry
             without a pinned hash, not the one in FILE.sha256 beside `source`.
     """
-    path = Path(source or fetch(entry)).expanduser().absolute()  # links are kept
+    path = Path(os.path.expanduser(source or fetch(entry))).absolute()  # links are kept
     path = path / entry.filename if path.is_dir() else path
     if not path.is_file() or path.suffix != Path(entry.filename).suffix:
         raise ValueError(f"A {entry.filename} is expected. Received: {path}.")
@@ -131,4 +131,4 @@ def _revision(entry: Entry, path: Path, local: bool) -> str | None:
 def _is_in(path: Path, folder: str | None) -> bool:
     if not folder:
         return False
-    return path.is_relative_to(Path(folder).expanduser().absolute())
+    return path.is_relative_to(Path(os.path.expanduser(folder)).absolute())

@@ -125,7 +125,7 @@ def _make_check(name: str, relative: float, scale: float, allowed: float) -> Che
 def main(work: str | Path) -> None:
     """Runs the task of a folder and writes answer.json."""
     work = Path(work)
-    task = json.loads((work / "task.json").read_text())
+    task = json.loads((work / "task.json").read_text("utf-8"))
     entry, images = Entry(**task["entry"]), np.load(work / "images.npy")
     checks = [check_golden_cases(entry)]
     path, sha256 = Path(task["original"]["path"]), task["original"]["sha256"]
@@ -141,7 +141,7 @@ def main(work: str | Path) -> None:
     answer: dict[str, Any] = {"checks": [dataclasses.asdict(check) for check in checks]}
     if photos := task["photos"].get(keras.backend.backend()):
         answer["top1"] = top1(model, photos)
-    (work / "answer.json").write_text(json.dumps(answer))
+    (work / "answer.json").write_text(json.dumps(answer), "utf-8")
 
 
 if __name__ == "__main__":

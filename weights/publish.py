@@ -10,6 +10,7 @@ The folder must have passed `python -m weights.verify vit`. The upload uses the 
 import argparse
 import dataclasses
 import json
+import os
 import re
 import sys
 import tempfile
@@ -65,7 +66,7 @@ def publish(
         ValueError: The folder has no certificate with the verdict PASSED, its original
             was not pinned, or the upload failed.
     """
-    folder = Path(folder).expanduser()
+    folder = Path(os.path.expanduser(folder))
     record = read_record(folder)
     certificate = check_certificate(folder)
     original = entry_of(record, folder)

@@ -300,7 +300,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--private", action="store_true", default=None)
     parser.add_argument("--endpoint", help="URL of another Hub")
     options = parser.parse_args(arguments)
-    out, done = Path(options.out).expanduser(), []
+    out, done = Path(os.path.expanduser(options.out)), []
     additions = out / ADDITIONS
 
     def report(each: Done) -> None:

@@ -9,6 +9,7 @@ facts of a name are dropped if its source or its pinned hash changes.
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def main(arguments: list[str]) -> None:
     )
     parser.add_argument("--contact", help="--out of weights.first_contact")
     options = parser.parse_args(arguments)
-    contact = Path(options.contact).expanduser() if options.contact else None
+    contact = Path(os.path.expanduser(options.contact)) if options.contact else None
     try:
         unused = update(contact)
     except (ValueError, OSError) as error:

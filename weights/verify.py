@@ -15,6 +15,7 @@ import argparse
 import dataclasses
 import importlib.util
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -63,11 +64,11 @@ def verify(
         ValueError: The original is not available, an argument is wrong, or the folder's
             certificate.json is missing or damaged.
     """
-    folder = Path(folder).expanduser().resolve()
+    folder = Path(os.path.expanduser(folder)).resolve()
     record = read_record(folder)
     entry = entry_of(record, folder)
     converted_from = read_certificate(folder).converted_from
-    photos = Path(photos).expanduser().resolve() if photos else None
+    photos = Path(os.path.expanduser(photos)).resolve() if photos else None
     if photos:
         list_images(record, photos)  # raises errors before the slow comparisons
     shape = (BATCH, *record["kwargs"]["image_size"], 3)
@@ -83,7 +84,7 @@ def verify(
     with tempfile.TemporaryDirectory() as work:
         certificate = Certificate(converted_from, file)
         np.save(Path(work, "images.npy"), images)
-        Path(work, "task.json").write_text(json.dumps(task))
+        Path(work, "task.json").write_text(json.dumps(task), "utf-8")
         linked = link_original(entry, original, Path(work, "original"))
         folders = {"original": linked, "folder": folder}
         save_timm_logits(certificate, entry, folders, record, images, Path(work))
@@ -135,11 +136,12 @@ def run_parity(backend: str, work: str | Path) -> dict:
         ValueError: The process fails; the message contains the end of its output.
     """
     log, answer = Path(work, "log.txt"), Path(work, "answer.json")
-    with log.open("w") as output:
+    with log.open("wb") as output:
         code = run_module("weights.parity", work, backend, output)
     if code or not answer.exists():
-        raise ValueError(f"On {backend}: {log.read_text().strip()[-2000:]}")
-    content = json.loads(answer.read_text())
+        said = log.read_text("utf-8", "replace").strip()
+        raise ValueError(f"On {backend}: {said[-2000:]}")
+    content = json.loads(answer.read_text("utf-8"))
     answer.unlink()
     return content
 

@@ -97,7 +97,7 @@ def noted(path: Path) -> str | None:
     if not note.exists():
         _warn_unchecked(path, note.name)
         return None
-    text = note.read_text(errors="replace")
+    text = note.read_text("utf-8", errors="replace")
     match = re.match(r"\s*([0-9a-fA-F]{64})\b", text)
     if not match:
         raise DownloadError(

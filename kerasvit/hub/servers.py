@@ -99,7 +99,7 @@ def _wrong(path: Path, address: str, sha256: str | None) -> str | None:
         return "is not in the cache"
     noted = None
     with suppress(FileNotFoundError, ValueError, LookupError, TypeError):
-        noted = str(json.loads(_note_of(path).read_text())["sha256"])
+        noted = str(json.loads(_note_of(path).read_text("utf-8"))["sha256"])
     known = sha256 or noted
     if not known:
         return f"is damaged in the cache, {path}: the note with its hash is missing"

@@ -122,7 +122,7 @@ def run(config: Config, folder: Path) -> dict[str, Course]:
     hessian = Hessian(model, x, y, LOSS, batch_size=config.batch_size)
     courses = {OURS: Course(), GRADIENT: gradients(config, model, x, y)}
     theirs = None
-    if "architecture" in json.loads((folder / "config.json").read_text()):
+    if "architecture" in json.loads((folder / "config.json").read_text("utf-8")):
         if rivals.installed("timm") and rivals.installed("pyhessian"):
             courses[THEIRS] = Course()
             theirs = power_iteration(config, folder, x, y, courses[THEIRS])
@@ -182,7 +182,8 @@ def power_iteration(config: Config, folder: Path, x, y, course: Course) -> Itera
     from timm.layers import set_fused_attn
 
     set_fused_attn(False)  # fused attention has no second derivative
-    model = loading.timm_model(folder, json.loads((folder / "config.json").read_text()))
+    saved = json.loads((folder / "config.json").read_text("utf-8"))
+    model = loading.timm_model(folder, saved)
     images = torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2)))
     labels = torch.from_numpy(y)
     parts = [each.split(config.batch_size) for each in (images, labels)]

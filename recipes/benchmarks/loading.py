@@ -81,7 +81,7 @@ def model_folder(config: Config) -> Iterator[str]:
 def steps(folder: str) -> dict[str, Callable]:
     """Returns {name: step} of the libraries that can load the folder."""
     found = {"kerasvit": lambda: load_kerasvit(folder)}
-    config = json.loads((Path(folder) / "config.json").read_text())
+    config = json.loads((Path(folder) / "config.json").read_text("utf-8"))
     if "architecture" in config and rivals.installed("timm"):
         found["timm"] = lambda: timm_model(Path(folder), config)
     return found

@@ -84,7 +84,7 @@ def show(result: Result) -> None:
     Console(width=120, markup=False).print(table)
     FOLDER.mkdir(parents=True, exist_ok=True)
     file = FOLDER / f"{re.sub(r'[^a-zA-Z0-9]+', '-', result.title)}.json"
-    file.write_text(json.dumps(dataclasses.asdict(result), indent=1))
+    file.write_text(json.dumps(dataclasses.asdict(result), indent=1), "utf-8")
 
 
 def saved(folder: Path) -> list[Result]:

@@ -197,7 +197,7 @@ def _exported(form, dtype, folder):
 def main(name: str, folder: str, cores: str) -> None:
     """Answers until the input ends."""
     # What the libraries print goes to the standard error.
-    answers = os.fdopen(os.dup(1), "w")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(cores)])
     images = np.load(Path(folder) / IMAGES)
@@ -207,7 +207,7 @@ def main(name: str, folder: str, cores: str) -> None:
         run(images[: int(line)])
         print(time.perf_counter() - start, file=answers, flush=True)
     # `resource` has the most of the process that started this one, too.
-    status = Path("/proc/self/status").read_text()
+    status = Path("/proc/self/status").read_text("utf-8")
     kilobytes = status.partition("VmHWM:")[2].split()[0]
     print(int(kilobytes) * 1024, file=answers, flush=True)
 

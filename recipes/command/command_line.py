@@ -179,7 +179,7 @@ def check(config) -> None:
     for name in ("data", "weights", "teacher"):
         if getattr(config, name, None):
             paths.check_name_of(
-                name, Path(getattr(config, name)).expanduser().resolve()
+                name, Path(os.path.expanduser(getattr(config, name))).resolve()
             )
     if getattr(config, "data", None) is not None:
         data = paths.existing_data(config.data)

@@ -41,7 +41,8 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
-        (folder / OWNER).write_text(json.dumps([os.getpid(), socket.gethostname()]))
+        owner = json.dumps([os.getpid(), socket.gethostname()])
+        (folder / OWNER).write_text(owner, "utf-8")
     except Timeout as error:
         raise ValueError(
             f"`out`: {_owner(folder)} is writing {folder}. Wait for its end, or give "
@@ -90,7 +91,7 @@ def free(folder: Path) -> str:
 def _owner(folder):
     """Returns who has the folder."""
     try:
-        process, host = json.loads((folder / OWNER).read_text())
+        process, host = json.loads((folder / OWNER).read_text("utf-8"))
     except (OSError, ValueError):  # it has just begun, or ends
         return "another command"
     return f"process {process} on {host}"

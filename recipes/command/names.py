@@ -31,7 +31,7 @@ def check_model(name: str, small=()) -> None:
 
 def check_model_or_path(name: str, setting: str) -> None:
     """Raises a `ValueError` for what is no path and no name of a model."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if "://" in name or path.exists():
         return
     variant, _, tag = name.partition("/")
@@ -74,7 +74,7 @@ def check_dataset(name: str, setting: str = "dataset", others=()) -> None:
     import tensorflow_datasets  # takes a second; imports TensorFlow later
 
     known = tensorflow_datasets.list_builders(with_community_datasets=False)
-    root = Path(data_location()).expanduser()
+    root = Path(os.path.expanduser(data_location()))
     infos = [*root.glob("*/*/dataset_info.json"), *root.glob("*/*/*/dataset_info.json")]
     prepared = sorted({info.relative_to(root).parts[0] for info in infos})
     stem = name.split("/")[0].split(":")[0]
@@ -132,7 +132,7 @@ def missing_hosts(dataset: str) -> list[str]:
     if dataset in BUILT_IN or urllib.request.getproxies():
         return []
     location = data_location()
-    root = Path(location).expanduser()
+    root = Path(os.path.expanduser(location))
     local = [*root.glob(f"{name}/**/dataset_info.json"), *root.glob("downloads/*.INFO")]
     local += root.glob("downloads/*/*.INFO")
     addresses = [] if "://" in location or local else servers(name)

@@ -1,6 +1,7 @@
 """Checks of paths that the user gives, before the slow imports."""
 
 import csv
+import os
 import re
 from pathlib import Path
 
@@ -15,7 +16,7 @@ def absolute(name: str) -> str:
     Args:
         name: A path, or a name such as "sam" or "hf://owner/name".
     """
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     return str(path.resolve()) if path.exists() else name
 
 
@@ -41,7 +42,7 @@ def existing_data(path) -> Path:
     Raises:
         ValueError: It does not exist.
     """
-    found = Path(path).expanduser()
+    found = Path(os.path.expanduser(path))
     is_table = found.suffix.lower() in TABLES
     if found.is_file() and not is_table:
         raise ValueError(
@@ -62,7 +63,7 @@ def check_weights(weights: str) -> None:
     A word without separator and extension, such as "sam", may be the name of public
     weights, which kerasvit checks.
     """
-    if weights and ("://" in weights or Path(weights).expanduser().exists()):
+    if weights and ("://" in weights or Path(os.path.expanduser(weights)).exists()):
         return
     has_extension = weights.lower().endswith(WEIGHTS)
     if not weights or has_extension or re.search(r"[/\\~]|^\.", weights):
@@ -78,7 +79,11 @@ def check_teacher(teacher: str) -> None:
     """Raises a `ValueError` for a path of a teacher that does not exist."""
     is_path = teacher.endswith((".keras", *WEIGHTS))
     is_path = is_path or teacher.startswith(("/", ".", "~"))
-    if is_path and "://" not in teacher and not Path(teacher).expanduser().exists():
+    if (
+        is_path
+        and "://" not in teacher
+        and not Path(os.path.expanduser(teacher)).exists()
+    ):
         raise ValueError(
             f"`teacher`: there is no file or folder {teacher} (working directory: "
             f"{Path.cwd()})."

@@ -66,6 +66,6 @@ def _configured():
     folder = home / ".keras" if os.access(home, os.W_OK) else Path("/tmp/.keras")
     file = Path(os.path.expanduser(os.environ.get("KERAS_HOME", folder)), "keras.json")
     try:
-        return json.loads(file.read_text())["backend"]
+        return json.loads(file.read_text("utf-8"))["backend"]
     except (OSError, ValueError, KeyError, TypeError):  # as Keras does
         return "tensorflow"

@@ -20,7 +20,7 @@ def of_first() -> str:
     """Returns the name of the first accelerator, or of the processor and its cores."""
     if found := accelerator():
         return found
-    text = CPUINFO.read_text() if CPUINFO.is_file() else ""
+    text = CPUINFO.read_text("utf-8") if CPUINFO.is_file() else ""
     fields = dict(re.findall(r"^(\S[^\t:]*)\s*: (.+)$", text, re.MULTILINE))
     name = fields.get("model name") or platform.processor() or platform.machine()
     if "cpu family" in fields and not re.search(r"\d", name):  # a virtual machine's

@@ -8,6 +8,7 @@ import datetime
 import os
 import shlex
 import sys
+from pathlib import Path
 
 import torch
 from command import device_request
@@ -86,7 +87,7 @@ def _check_one(request):
     """Checks that one device was requested; says if there are more."""
     there = max(1, torch.cuda.device_count())
     count = request.data or there
-    script = os.path.relpath(sys.argv[0])
+    script = Path(os.path.relpath(sys.argv[0])).as_posix()
     command = shlex.join([script, *sys.argv[1:]])
     torchrun = f"torchrun --nproc-per-node {count} {command}"
     if request.data and count > there and torch.cuda.is_available():

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ def run(experiment: Experiment, settings: Settings) -> dict | None:
         BadInput: The input is wrong; raised before the trainings where it can be
             known.
     """
-    folder = Path(settings.out).expanduser()
+    folder = Path(os.path.expanduser(settings.out))
     with checking_input():
         subjects = experiment.subjects(settings)
         check(experiment, subjects, settings, folder)

@@ -47,7 +47,7 @@ def work(tasks: dict[str, Task], folder: Path) -> None:
 def result_of(folder: Path, name: str) -> dict | None:
     """Returns the result of a task, or None if it is not finished."""
     file = folder / name / "measured.json"
-    return json.loads(file.read_text()) if file.exists() else None
+    return json.loads(file.read_text("utf-8")) if file.exists() else None
 
 
 def _done_now(tasks, name, folder):

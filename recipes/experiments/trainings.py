@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 import time
 from pathlib import Path
 
@@ -179,7 +180,7 @@ def name_of(config: pretrain.Config) -> str:
     facts = dataclasses.asdict(config)
     facts = {key: facts[key] for key in sorted(facts.keys() - set(NOT_TRAINING))}
     if config.data:
-        facts["data"] = str(Path(config.data).expanduser().resolve())
+        facts["data"] = str(Path(os.path.expanduser(config.data)).resolve())
     if config.teacher and Path(config.teacher).parts[-3:-2] == (TRAININGS,):
         facts["teacher"] = Path(config.teacher).parent.name  # wherever that lies
     numbers = (

@@ -324,7 +324,7 @@ def _quiet() -> Iterator[None]:
     logging.getLogger("nncf").setLevel(logging.ERROR)
     with (
         warnings.catch_warnings(),
-        open(os.devnull, "w") as nothing,
+        open(os.devnull, "w", encoding="utf-8") as nothing,
         contextlib.redirect_stdout(nothing),
         contextlib.redirect_stderr(nothing),
     ):

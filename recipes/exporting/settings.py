@@ -58,7 +58,7 @@ class Config(Weights):
         parts = [part for part in re.split(r"[/\\:]+", self.model) if part.strip(".~")]
         if parts[-1:] == ["model"] and len(parts) > 1:  # of a training
             parts.pop()
-        is_path = Path(self.model).expanduser().exists()
+        is_path = Path(os.path.expanduser(self.model)).exists()
         stem = "-".join(parts[-1:] if is_path else parts) or "model"
         return self.out or f"exported/{stem.removesuffix('.keras')}-{self.format}"
 
@@ -75,7 +75,7 @@ class Config(Weights):
                 f"`calibrate` is for --dtype int8 of {formats.calibrated()}. Received: "
                 f"--format {self.format} --dtype {self.dtype}. Leave it out."
             )
-        if self.calibrate and not Path(self.calibrate).expanduser().exists():
+        if self.calibrate and not Path(os.path.expanduser(self.calibrate)).exists():
             raise ValueError(
                 f"`calibrate`: there is no folder or table {self.calibrate}."
             )
@@ -99,7 +99,7 @@ def check_folder(folder: str, replace: bool) -> Path:
     Raises:
         ValueError: It exists and is not to be replaced, or is no folder of an export.
     """
-    path = Path(os.path.abspath(Path(folder).expanduser()))  # "." has no name
+    path = Path(os.path.abspath(Path(os.path.expanduser(folder))))  # "." has no name
     if not path.exists() and not path.is_symlink():
         parent = next(each for each in path.parents if each.exists())
         if not parent.is_dir() or not os.access(parent, os.W_OK):

@@ -8,6 +8,7 @@ its photograph, and is cropped and resized as the model's transform does it.
 
 import dataclasses
 import hashlib
+import os
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,7 @@ def find(folder: str, images) -> dict[Path, Path]:
             "`masks` have the names of files, and these images are none. Give the "
             "images as a folder of class folders or a CSV with --data."
         )
-    root = Path(folder).expanduser()
+    root = Path(os.path.expanduser(folder))
     by_name: dict[str, list[Path]] = {}
     for path in map(Path, images.items):
         by_name.setdefault(path.stem, []).append(path)

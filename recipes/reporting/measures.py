@@ -7,6 +7,7 @@ folder, so that a stopped report goes on.
 import hashlib
 import json
 import math
+import os
 import re
 import time
 from pathlib import Path
@@ -127,7 +128,7 @@ class Store:
     """
 
     def __init__(self, folder: str):
-        self.folder = Path(folder).expanduser()
+        self.folder = Path(os.path.expanduser(folder))
         try:
             (self.folder / "measured").mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,7 +93,7 @@ def of(config, name: str, candidate: Candidate, images, probabilities: bool):
 
 def _stored(name):
     """Returns the settings in the folder of a training; {} for other models."""
-    model = Path(weights_of(name)).expanduser()
+    model = Path(os.path.expanduser(weights_of(name)))
     run = model.resolve().parent
     is_run = model.name == "model" and (run / "result.json").is_file()
     if not is_run or not (run / "config.json").is_file():

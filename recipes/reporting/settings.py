@@ -4,6 +4,7 @@ This module imports neither Keras nor kerasvit, so that a command is parsed firs
 """
 
 import dataclasses
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal
@@ -86,9 +87,9 @@ class Config(Objective, Weights):
             raise ValueError(
                 "`data`: give the images, such as --data photos/ or --data digits."
             )
-        if not Path(self.image_set).expanduser().exists():
+        if not Path(os.path.expanduser(self.image_set)).exists():
             check_set(self.image_set, "data")
-        if self.masks is not None and not Path(self.masks).expanduser().is_dir():
+        if self.masks is not None and not Path(os.path.expanduser(self.masks)).is_dir():
             raise ValueError(f"`masks`: there is no folder {self.masks}.")
         if self.masks is None and "segmentation" in self.only:
             raise ValueError("`only`: segmentation needs masks. Give --masks.")

@@ -10,6 +10,7 @@ Adapters of LoRA are merged into their kernels.
 
 import dataclasses
 import functools
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -74,7 +75,7 @@ def load(
         _check_inputs(model, name, setting)
         return Found(model, _preprocessing_of(name), f"as {name}.preprocess_input")
     if is_file:
-        model = _load_keras(Path(name).expanduser(), setting)
+        model = _load_keras(Path(os.path.expanduser(name)), setting)
     else:
         model = _load_kerasvit(name, setting, state)
     _check_inputs(model, name, setting)
@@ -144,7 +145,7 @@ def _load_kerasvit(name: str, setting: str, state: str | None) -> keras.Model:
     variant, _, tag = name.partition("/")
     if tag and variant in kerasvit.list_models() and not Path(name).exists():
         return getattr(kerasvit, variant)(tag, state=state)
-    if "://" not in name and not Path(name).expanduser().exists():
+    if "://" not in name and not Path(os.path.expanduser(name)).exists():
         raise ValueError(
             f"`{setting}`: there is no file or folder {name} (working directory: "
             f"{Path.cwd()}), and no class of that name in keras.applications. Public "

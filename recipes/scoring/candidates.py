@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -133,7 +134,7 @@ def trained_share(names: Sequence[str]) -> float | None:
     """
     found = set()
     for name in names:
-        folder = Path(name).expanduser().resolve()
+        folder = Path(os.path.expanduser(name)).resolve()
         folder = folder.parent if folder.name == "model" else folder
         settings = folder / "config.json"
         if (folder / "result.json").is_file() and settings.is_file():
@@ -233,7 +234,7 @@ def load(
 
 def weights_of(name: str) -> str:
     """Returns the folder of a run's model; other names as they are."""
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name))
     is_run = (folder / "result.json").is_file() and (folder / "model").is_dir()
     return str(folder / "model") if is_run else name
 
@@ -255,7 +256,7 @@ def _name(name):
     parts = Path(name.rstrip("/")).parts
     if parts[-1] == "model" and len(parts) > 1:  # of a training
         parts = parts[:-1]
-    is_path = Path(name).expanduser().exists()
+    is_path = Path(os.path.expanduser(name)).exists()
     return parts[-1].removesuffix(".keras") if is_path else name.removeprefix("hf://")
 
 

@@ -6,6 +6,7 @@ card.write(paths["vit"], results, cost)
 
 import json
 import math
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,7 +65,7 @@ def paths(names: Sequence[str], candidates: Sequence, store) -> dict[str, Path]:
 
 
 def _path(name, folder):
-    given = Path(name).expanduser()
+    given = Path(os.path.expanduser(name))
     if (given / "result.json").is_file() and (given / "model").is_dir():
         given = given / "model"
     return (given if given.is_dir() else folder) / "README.md"

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -192,7 +193,7 @@ def part_name(severity: int, part: str) -> str:
 
 def is_group(name: str) -> bool:
     """Whether a name is that of a `Group`: of `catalogue.CORRUPTED`, or a folder."""
-    if (path := Path(name).expanduser()).exists():
+    if (path := Path(os.path.expanduser(name))).exists():
         return (path / LABELS).is_file()
     return catalogue.ALIASES.get(name, name) in catalogue.CORRUPTED
 
@@ -220,7 +221,7 @@ def find(name: str, kinds: Sequence[str]) -> Group:
     Raises:
         ValueError: None of the kinds is there, or a file is not as above.
     """
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name))
     group = _folder(folder, kinds) if folder.exists() else _published(name, kinds)
     if not group.kinds:
         raise ValueError(

@@ -12,6 +12,7 @@ image, so that neither threads nor batches change the pixels.
 import dataclasses
 import functools
 import importlib.util
+import os
 import shutil
 import threading
 from collections.abc import Sequence
@@ -156,7 +157,7 @@ def _failure(image, kind):
 
 
 def _frost():
-    folder = Path(names.data_location()).expanduser() / "downloads/manual"
+    folder = Path(os.path.expanduser(names.data_location())) / "downloads/manual"
     return [folder / name for name in FROST]
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -139,7 +140,7 @@ def _names(opened):
     counts = Counter(each.name for each in opened.values())
     return {
         given: given
-        if counts[each.name] > 1 and Path(given).expanduser().exists()
+        if counts[each.name] > 1 and Path(os.path.expanduser(given)).exists()
         else each.name
         for given, each in opened.items()
     }

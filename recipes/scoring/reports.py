@@ -1,5 +1,6 @@
 """Prints the results of evaluate.py, and writes tables and cards."""
 
+import os
 from pathlib import Path
 
 from benchmarks import results as benchmarks
@@ -105,7 +106,7 @@ def report(
     trusted = [each for each in found if each.measure == trust.MEASURE]
     others = (*catalogue.KINDS, trust.MEASURE)
     shown = [each for each in found if each.measure not in others] + means_of_kinds
-    speeds = Path(config.speed_from).expanduser()
+    speeds = Path(os.path.expanduser(config.speed_from))
     measured = benchmarks.saved(speeds)
     costs = {each.name: cost.of(each, measured) for each in plan.models}
     for each in plan.scored[len(plan.models) :]:

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
+import os
 import time
 import zipfile
 import zlib
@@ -164,7 +165,7 @@ class Store:
     """
 
     def __init__(self, folder: str, devices):
-        self.folder, self.devices = Path(folder).expanduser(), devices
+        self.folder, self.devices = Path(os.path.expanduser(folder)), devices
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

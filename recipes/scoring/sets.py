@@ -109,9 +109,9 @@ def find(
             these channels, or no several labels.
     """
     if task == "multilabel":
-        return _table(Path(name).expanduser(), shard, channels)
-    if Path(name).expanduser().exists():
-        return _folder(Path(name).expanduser(), shard, channels)
+        return _table(Path(os.path.expanduser(name)), shard, channels)
+    if Path(os.path.expanduser(name)).exists():
+        return _folder(Path(os.path.expanduser(name)), shard, channels)
     _check_rgb(name, channels)
     if name in data.BUILT_IN:
         dataset = data.built_in(name)
@@ -143,7 +143,7 @@ def find_unlabelled(
     Raises:
         ValueError: There are no such images.
     """
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if path.is_dir():
         files = sorted(f for f in data.files_in(path) if f.suffix.lower() in SUFFIXES)
     elif path.is_file():
@@ -296,7 +296,7 @@ def find_training(
     Raises:
         ValueError: As for `find`.
     """
-    path, split = Path(name).expanduser(), AS_IN_TRAINING
+    path, split = Path(os.path.expanduser(name)), AS_IN_TRAINING
     if not path.exists():
         _check_rgb(name, channels)
     if path.exists():

@@ -4,6 +4,7 @@ This module imports neither Keras nor kerasvit, so that a command is parsed firs
 """
 
 import dataclasses
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal
@@ -90,7 +91,7 @@ class Trust:
         if len(set(self.unlike)) < len(self.unlike) or set(self.unlike) & set(on):
             raise ValueError("`unlike`: give each set once, and none of --on.")
         for name in self.unlike:
-            if not Path(name).expanduser().exists():
+            if not Path(os.path.expanduser(name)).exists():
                 check_set(name, "unlike")
 
 
@@ -146,7 +147,7 @@ class Config(Corruption, Feature, Trust, Weights):
         if len(set(places)) < len(places):
             raise ValueError(f"`on`: each set once. Received: {', '.join(self.on)}.")
         for name in self.on:
-            if not Path(name).expanduser().exists() and not vtab.has(name):
+            if not Path(os.path.expanduser(name)).exists() and not vtab.has(name):
                 check_set(name)
         tasks = vtab.tasks(self.on)
         if self.vtab == "hyperrule" and not tasks:
@@ -182,7 +183,7 @@ class Config(Corruption, Feature, Trust, Weights):
 
 def place(name: str) -> Path | str:
     """Returns the folder or file of a set, or its name in tensorflow-datasets."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     return path.resolve() if path.exists() else ALIASES.get(name, name)
 
 
@@ -199,7 +200,7 @@ def check_set(name: str, setting: str = "on") -> None:
     if not published or not published.manual:
         names.check_reachable(dataset, setting, f"--{setting} FOLDER")
         return
-    root, file = Path(names.data_location()).expanduser(), published.manual
+    root, file = Path(os.path.expanduser(names.data_location())), published.manual
     is_prepared = any(root.glob(f"{dataset}/**/dataset_info.json"))
     if not is_prepared and not (root / "downloads/manual" / file).exists():
         raise ValueError(

@@ -9,6 +9,7 @@ are told from them. A set is divided as in a training.
 import dataclasses
 import hashlib
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -83,7 +84,7 @@ def divided(
     Raises:
         ValueError: There is no such set, or it has no validation images of its own.
     """
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     place = str(path) if path.exists() else None
     options = {"channels": channels, "task": task, "shard": shard}
     if place is None or not _has_validation(path, task):

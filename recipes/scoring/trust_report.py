@@ -1,6 +1,7 @@
 """Table, picture and section of a card about `evaluate.py --trust`."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -163,7 +164,7 @@ def _reliability(confidences, hits):
 
 def is_stored(given: str, config) -> bool:
     """Whether a calibration is stored in the folder of a model, as for `store`."""
-    path = Path(weights_of(given)).expanduser() / "config.json"
+    path = Path(os.path.expanduser(weights_of(given))) / "config.json"
     if config.image_size or config.tta or not path.is_file():
         return False
     return "kerasvit" in json.loads(path.read_text("utf-8"))
@@ -177,7 +178,7 @@ def store(result: Result, given: str, config) -> str:
         given: Name of the model in the command.
         config: Settings; with another size or views of images nothing is stored.
     """
-    folder = Path(weights_of(given)).expanduser()
+    folder = Path(os.path.expanduser(weights_of(given)))
     if not is_stored(given, config):
         why = "as it is not a folder of save_pretrained"
         if config.image_size or config.tta:

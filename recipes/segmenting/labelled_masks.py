@@ -8,6 +8,7 @@ Pascal VOC. An image is float32 (height, width, channels), from 0 to 255.
 """
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -60,7 +61,7 @@ def find(
     """
     of_model = of_model or Preprocessing(size)
     if config.folder:
-        root = Path(config.folder).expanduser()
+        root = Path(os.path.expanduser(config.folder))
         found, name = _Folder(root, squashed(of_model, size)), root.resolve().name
         names = found.class_names()
     elif of_model.channels != 3:

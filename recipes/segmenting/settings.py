@@ -4,6 +4,7 @@ This module imports neither Keras nor kerasvit, so that a command is parsed firs
 """
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -57,7 +58,7 @@ class Config(Weights):
 
     def check(self) -> None:
         """Raises a `ValueError` for settings that are wrong."""
-        root = Path(self.folder or ".").expanduser()
+        root = Path(os.path.expanduser(self.folder or "."))
         for part in ("images", "masks") if self.folder else ():
             if not (root / part).is_dir():
                 raise ValueError(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def load(config) -> Served:
         ValueError: There is no such model, or it has no classes.
     """
     if config.is_export:
-        return exported(Path(config.model).expanduser(), config.top)
+        return exported(Path(os.path.expanduser(config.model)), config.top)
     import keras  # an export needs none of them, and starts in less time
     from scoring import candidates
 

@@ -4,6 +4,7 @@ This module imports neither Keras nor kerasvit, so that a command is parsed firs
 """
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +40,7 @@ class Config(Weights):
     @property
     def is_export(self) -> bool:
         """Whether the model is the folder of an export."""
-        return (Path(self.model).expanduser() / "export.json").is_file()
+        return (Path(os.path.expanduser(self.model)) / "export.json").is_file()
 
     def check(self) -> None:
         """Raises a `ValueError` for settings that are wrong."""

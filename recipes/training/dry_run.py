@@ -104,11 +104,11 @@ def _of_process():
 
 
 def _reset_process_peak():
-    (PROCESS / "clear_refs").write_text("5")  # sets the peak to the present value
+    (PROCESS / "clear_refs").write_bytes(b"5")  # sets the peak to the present value
 
 
 def _process_peak():
-    status = (PROCESS / "status").read_text()
+    status = (PROCESS / "status").read_text("utf-8")
     return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
 
 

@@ -1,6 +1,7 @@
 """Results of a training: result.json, the saved model, its card, and the table."""
 
 import dataclasses
+import os
 import re
 import shlex
 import shutil
@@ -160,8 +161,8 @@ def _settings(config, model, rho):
         del settings["perturbation"]
     for name in ("weights", "teacher"):
         path = settings.get(name)
-        if path and Path(path).expanduser().exists():
-            settings[name] = _name_of(Path(path).expanduser().resolve())
+        if path and Path(os.path.expanduser(path)).exists():
+            settings[name] = _name_of(Path(os.path.expanduser(path)).resolve())
     height, width = model.record["kwargs"]["image_size"]
     settings["image_size"] = f"{height} × {width}" if height else "any"
     return {
@@ -183,7 +184,7 @@ def _license_beside(config, model):
     weights = getattr(config, "weights", None)
     if not weights or (model.record.get("base") or {}).get("license"):
         return None
-    path = Path(weights).expanduser()
+    path = Path(os.path.expanduser(weights))
     card = (path if path.is_dir() else path.parent) / "README.md"
     try:
         with card.open(encoding="utf-8", errors="replace") as file:

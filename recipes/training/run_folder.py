@@ -43,7 +43,7 @@ def out_folder(config, prefix: str = "") -> Path:
     """Returns the path of the results, as for `claim_folder`."""
     images = Path(config.data or config.dataset).resolve().name
     folder = config.out or f"runs/{prefix}{images}-{keras.backend.backend()}"
-    return Path(folder).expanduser()
+    return Path(os.path.expanduser(folder))
 
 
 def claim_folder(config, dataset, devices: Devices, prefix: str = "") -> Path:
@@ -77,7 +77,7 @@ def finished_result(folder: Path) -> dict | None:
     finished = folder / "result.json"
     if not finished.exists():
         return None
-    result = json.loads(finished.read_text())
+    result = json.loads(finished.read_text("utf-8"))
     if "results" in result:
         raise command_line.BadInput(
             f"{folder} holds the results of an earlier version, whose model is in "
@@ -89,7 +89,7 @@ def finished_result(folder: Path) -> dict | None:
 
 def print_notices(config, dataset) -> None:
     """Prints which files are not read, and what the images are too few for."""
-    root = Path(config.data or "").expanduser()
+    root = Path(os.path.expanduser(config.data or ""))
     if config.data and root.is_dir() and (others := kerasvit.data.unread_files(root)):
         console.print(
             f"Not read: {others}. Files in class folders are read with the extensions "
@@ -128,7 +128,7 @@ def claim(folder: str | os.PathLike, config, dataset) -> Path:
     settings["backend"] = keras.backend.backend()
     settings["label_names"] = dataset.class_names
     settings["images"] = dataset.counts
-    folder = Path(folder).expanduser()
+    folder = Path(os.path.expanduser(folder))
     file = folder / "config.json"
     try:
         if not file.exists():
@@ -141,7 +141,8 @@ def claim(folder: str | os.PathLike, config, dataset) -> Path:
                 )
             write_json(file, settings)
             return folder
-        saved, current = json.loads(file.read_text()), json.loads(json.dumps(settings))
+        saved = json.loads(file.read_text("utf-8"))
+        current = json.loads(json.dumps(settings))
     except OSError as error:
         raise ValueError(f"`out`: {folder} cannot be used: {error}.") from error
     except json.JSONDecodeError as error:
@@ -171,7 +172,7 @@ def claim(folder: str | os.PathLike, config, dataset) -> Path:
 def write_json(path: Path, content) -> None:
     """Writes a JSON file atomically."""
     unfinished = path.with_name(f".{path.name}")
-    unfinished.write_text(json.dumps(content, indent=1))
+    unfinished.write_text(json.dumps(content, indent=1), "utf-8")
     replace_file(unfinished, path)
 
 

@@ -59,7 +59,7 @@ def decided(
         explained = dry_run.explained_out_of_memory(devices, config)
         with command_line.checking_input(), explained:
             write_json(file, _tried(config, model, images))
-    found = json.loads(file.read_text())
+    found = json.loads(file.read_text("utf-8"))
     # The trial drew random seeds, which a continued training would not draw.
     keras.utils.set_random_seed(config.seed)
     console.print(f"Method: {found['why']}.", highlight=False, soft_wrap=True)

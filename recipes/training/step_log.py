@@ -86,7 +86,7 @@ class StepLog(keras.callbacks.Callback):
         if not self.devices.is_first:
             return
         unfinished = self.file.with_name(f".{self.file.name}")
-        with unfinished.open("w", newline="") as file:
+        with unfinished.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([COLUMNS, *rows])
         replace_file(unfinished, self.file)
         if self.events:
@@ -97,7 +97,7 @@ class StepLog(keras.callbacks.Callback):
         if not self.devices.is_first:
             return
         step, *rest = values
-        with self.file.open("a", newline="") as file:
+        with self.file.open("a", encoding="utf-8", newline="") as file:
             csv.writer(file).writerow([step, *(f"{value:.6g}" for value in rest)])
         self.scalars(step, dict(zip(COLUMNS[1:], rest, strict=True)))
 
@@ -181,7 +181,7 @@ class StepLog(keras.callbacks.Callback):
     def _rows_until(self, step):
         if not self.file.exists():
             return
-        with self.file.open(newline="") as file:
+        with self.file.open(encoding="utf-8", newline="") as file:
             for row in csv.reader(file):
                 with contextlib.suppress(ValueError):  # the header; a half-written row
                     if len(row) == len(COLUMNS) and int(row[0]) <= step:

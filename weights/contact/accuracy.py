@@ -6,6 +6,7 @@ correct class are not counted (Beyer et al. 2020, arXiv:2006.07159).
 """
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -90,7 +91,7 @@ def read_real(path: str | Path) -> list[list[int]]:
         ValueError: The file is missing or of another format.
     """
     try:
-        content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
+        content = json.loads(Path(os.path.expanduser(path)).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"`--real`: {path} cannot be read: {error}") from error
     if not isinstance(content, list) or not all(map(_is_label_list, content)):

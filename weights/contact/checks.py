@@ -258,8 +258,8 @@ def _comparison(
 def main(work: str | Path) -> None:
     """Runs the task of a folder and writes answer.json."""
     work = Path(work)
-    answer = check(json.loads((work / "task.json").read_text()))
-    (work / "answer.json").write_text(json.dumps(answer))
+    answer = check(json.loads((work / "task.json").read_text("utf-8")))
+    (work / "answer.json").write_text(json.dumps(answer), "utf-8")
 
 
 if __name__ == "__main__":

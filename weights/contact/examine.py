@@ -106,13 +106,13 @@ def run_process(task: dict[str, Any], log: Path) -> dict[str, Any]:
         task: Argument of `contact.checks.check`.
         log: File for the output of the process.
     """
-    with tempfile.TemporaryDirectory() as work, log.open("w") as output:
-        Path(work, "task.json").write_text(json.dumps(task))
+    with tempfile.TemporaryDirectory() as work, log.open("wb") as output:
+        Path(work, "task.json").write_text(json.dumps(task), "utf-8")
         backend = keras.backend.backend()
         code = run_module("weights.contact.checks", work, backend, output)
         answer = Path(work, "answer.json")
         if code == 0 and answer.exists():
-            return json.loads(answer.read_text())
+            return json.loads(answer.read_text("utf-8"))
     return {"failure": failure_of(_crash(code, log))}
 
 

@@ -1,6 +1,7 @@
 """The checked command line of `weights.first_contact`, and what it has to do."""
 
 import dataclasses
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,7 +86,7 @@ def prepare(
         ValueError: An argument is wrong, or a file of an earlier run is damaged.
         OSError: The folder cannot be written.
     """
-    manifest = Path(manifest).expanduser().resolve()
+    manifest = Path(os.path.expanduser(manifest)).resolve()
     entries = [Entry(**table) for table in read_entries(manifest)]
     entries = in_order(chosen(entries, only))
     reached, beyond = within(entries, parse_budget(budget) if budget else None)
@@ -98,7 +99,7 @@ def prepare(
     if manifest == MANIFEST:
         read_facts()  # they are written at the end
     digest = check_images(images, real)
-    out = Path(out).expanduser().resolve()
+    out = Path(os.path.expanduser(out)).resolve()
     if out.is_dir() and (other := names_in(out) - CONTENT):
         raise ValueError(
             f"`--out` must be a new folder, or one of this command: {out} holds "
@@ -118,7 +119,7 @@ def prepare(
         out,
         images=_absolute(images),
         digest=digest,
-        labels=file_hash(Path(real).expanduser()) if real else None,
+        labels=file_hash(Path(os.path.expanduser(real))) if real else None,
         real=_absolute(real),
         manifest=manifest,
         downloads=downloads.Downloads(out),
@@ -160,4 +161,4 @@ def fields_of(entry: Entry) -> dict:
 
 
 def _absolute(path: str | None) -> str | None:
-    return str(Path(path).expanduser().resolve()) if path else None
+    return str(Path(os.path.expanduser(path)).resolve()) if path else None

@@ -25,7 +25,7 @@ def checked_export(folder: str) -> Path:
     Raises:
         ValueError: It is no export, or takes or returns something else than the page.
     """
-    path = Path(folder).expanduser()
+    path = Path(os.path.expanduser(folder))
     if not (path / "export.json").is_file():
         raise ValueError(
             f"`folder`: {path} has no export.json. Give the folder of an export: "
@@ -55,7 +55,7 @@ def runtime() -> Path:
     Raises:
         ValueError: npm is not installed, or cannot fetch them.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    cache = Path(os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache"))
     folder = cache / "kerasvit" / f"onnxruntime-web-{VERSION}"
     if not folder.is_dir():
         npm = shutil.which("npm")
@@ -70,7 +70,9 @@ def runtime() -> Path:
             # No script of a package has to run: two files are needed.
             command = [npm, "install", "--ignore-scripts", "--prefix", temporary]
             process = subprocess.run(
-                [*command, f"onnxruntime-web@{VERSION}"], capture_output=True, text=True
+                [*command, f"onnxruntime-web@{VERSION}"],
+                capture_output=True,
+                encoding="utf-8",
             )
             if process.returncode:
                 raise ValueError(

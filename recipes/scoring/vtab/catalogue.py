@@ -12,6 +12,7 @@ parsed first.
 
 import dataclasses
 import importlib.util
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -164,7 +165,7 @@ GROUPS = {  # {"vtab/natural": names of its tasks}
 
 def has(name: str) -> bool:
     """Returns whether a name of `--on` is one of VTAB, and no file or folder."""
-    return name.split("/")[0] == NAME and not Path(name).expanduser().exists()
+    return name.split("/")[0] == NAME and not Path(os.path.expanduser(name)).exists()
 
 
 def tasks(names: Sequence[str]) -> list[VtabTask]:
@@ -208,7 +209,7 @@ def check(wanted: Sequence[VtabTask]) -> None:
 
 def _problem(source: Source) -> str:
     """Returns why a data set cannot be prepared; "" if it is or can be."""
-    root = Path(data_location()).expanduser()
+    root = Path(os.path.expanduser(data_location()))
     if any(root.glob(f"{source.tfds}/**/dataset_info.json")):
         return ""
     if source.manual and not (root / "downloads/manual" / source.manual).exists():

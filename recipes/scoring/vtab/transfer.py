@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -155,7 +156,7 @@ def _folder(candidate, images, config):
     deciding += (_parts(config.batch_size),)
     digest = hashlib.sha256(json.dumps(deciding).encode()).hexdigest()[:8]
     name = file_name(f"{images.task.set} HyperRule {digest}")
-    return Path(config.out).expanduser() / file_name(candidate.name) / name
+    return Path(os.path.expanduser(config.out)) / file_name(candidate.name) / name
 
 
 def _dataset(images):
