@@ -146,7 +146,7 @@ def reader():
 
 
 def run(block, names):
-    """Runs a block and compares what it prints with the comments behind `print`."""
+    """Runs a block; compares what it prints, and shapes, with the comments behind."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(block, "<page>", "exec"), names)
@@ -154,6 +154,10 @@ def run(block, names):
     says += re.findall(r"^print\([^#\n]*\)\n#\s*(.*)$", block, re.MULTILINE)
     for each in says:
         assert each in printed.getvalue()
+    shapes = r"^(kerasvit\.features\(.*\)) +#.*\(batch, ([\d, ]+)\)"
+    for call, shape in re.findall(shapes, block, re.MULTILINE):
+        output = eval(call, names).outputs[-1]  # the page gives the shape of the last
+        assert ", ".join(map(str, output.shape[1:])) == shape
 
 
 @on_last_backend
