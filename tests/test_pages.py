@@ -1,5 +1,6 @@
 """The pages are short, and what they name exists: names, files, sections, options."""
 
+import ast
 import importlib
 import re
 import runpy
@@ -21,8 +22,15 @@ PAGES = [
 LINES = {
     **{"README.md": 120, "recipes/README.md": 150, ".github/CONTRIBUTING.md": 110},
     "kerasvit/models/README.md": 300,  # one line a variant
+    ".github/site/gallery.md": 230,  # a block for each kind of measurement
 }
 TABLES = {"recipes/MEASURED.md", "recipes/PRESETS.md", "weights/STATUS.md"}
+OF_OTHERS = {"--help"} | {  # options of other programs
+    *("--nodes", "--ntasks-per-node", "--gpus-per-node", "--requeue", "--signal"),
+    *("--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint"),
+    *("--shutdown-timeout", "--command", "--worker", "--zone"),
+    *("--data-binary", "--strict", "--opt", "--wd"),
+}
 OUTSIDE = {"md", "git", "json"}  # ends of kerasvit/….md and of addresses
 
 
@@ -92,6 +100,26 @@ def options_by_command():
 
 
 COMMANDS = options_by_command()
+
+
+def known_options():
+    """Options of all commands: fields of settings, and those of `argparse`."""
+    found = set()
+    for room in ("recipes", "weights", "tests/__main__.py", ".github/site"):
+        for path in [*(ROOT / room).rglob("*.py")] or [ROOT / room]:
+            for node in ast.walk(ast.parse(page(path))):
+                if isinstance(node, ast.AnnAssign) and room == "recipes":
+                    found.add("--" + ast.unparse(node.target).replace("_", "-"))
+                elif isinstance(node, ast.Constant):
+                    found.add(str(node.value))
+    return found | {option.replace("--", "--no-") for option in found}
+
+
+@pytest.mark.slow
+def test_options_in_texts_and_tables_exist():
+    text = "".join(map(page, PAGES))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text))
+    assert named - known_options() == OF_OTHERS
 
 
 def commands():

@@ -133,14 +133,16 @@ def _of_variant(name: str, variant: Any) -> list[str]:
     paragraphs = variant.__doc__.split("\n\n")
     weights = [each for each in paragraphs if each.startswith("Public weights:")]
     height, width = variant.size
-    builder = variant.builder.__name__
+    builder, module = variant.builder.__name__, public()[name]
+    code = f"`{module} <../_modules/{module.replace('.', '/')}.html>`__"
     lines = [
         "",
         f"{variant.parameters:,} parameters, {variant.multiply_adds:g} · 10⁹ "
         f"multiply-adds for an image of {height} × {width} pixels.",
         *(weights and ["", weights[0].replace('"', "``").replace("\n", " ")]),
         "",
-        f"Builder: ``kerasvit.{builder}``. Other arguments: ``kerasvit.Variant``.",
+        f"Builder: ``kerasvit.{builder}``. Other arguments: ``kerasvit.Variant``. "
+        f"Source code: {code}.",
     ]
     return _data(name, lines)
 
