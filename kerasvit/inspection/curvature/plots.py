@@ -169,8 +169,8 @@ def plot_batch_spectrum(
     for axes, kind in zip(pair, ("negative", "positive"), strict=True):
         axes.set(
             xscale="log",
-            xlabel=f"Magnitude of the {kind} eigenvalues (loss / weight²)",
-            ylim=(0, 1.05 * highest or 1),
+            xlabel=f"Magnitude of the {kind} eigenvalues\n(loss / weight²)",
+            ylim=(0, 1.3 * highest or 1),  # with room for the legend
         )
     pair[0].invert_xaxis()  # larger magnitudes are further from the middle
     pair[0].set_ylabel("Density (share of eigenvalues / decade)")
