@@ -1,10 +1,10 @@
 """Quantises exported files to int8, with the quantiser of their runtime.
 
 Kernels of products and convolutions have int8 numbers and a factor for each output;
-those of ONNX Runtime are unsigned, and 128 is zero. Without images the inputs of
-products are rounded by the range of each batch, while the model runs; with images by
-the ranges that these gave. Normalisation layers, softmax, GELU and the last products,
-the heads, stay in float32, to which accuracy is sensitive (arXiv 2111.13824).
+those of ONNX Runtime are from -64 to 64. Without images the inputs of products are
+rounded by the range of each batch, while the model runs; with images by the ranges that
+these gave. Normalisation layers, softmax, GELU and the last products, the heads, stay
+in float32, to which accuracy is sensitive (arXiv 2111.13824).
 """
 
 import contextlib
@@ -158,9 +158,10 @@ def _onnx(path, batches, temporary):
     heads = last(operations, lambda node: node.op_type in ("MatMul", "Gemm"))
     options = {
         "per_channel": True,
-        # Processors without VNNI add two products with signed kernels in 16 bits, in
-        # which they do not always fit.
-        "weight_type": quantization.QuantType.QUInt8,
+        # Processors without VNNI add two products in 16 bits, in which those of
+        # kernels from -64 to 64 fit. Unsigned kernels fit, too, but are slow with VNNI.
+        "weight_type": quantization.QuantType.QInt8,
+        "reduce_range": True,
         "extra_options": {"WeightSymmetric": True},
         # The second is what `quantize_dynamic` calls a product of the first, a Gemm.
         "nodes_to_exclude": [
