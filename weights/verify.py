@@ -136,7 +136,7 @@ def run_parity(backend: str, work: str | Path) -> dict:
         ValueError: The process fails; the message contains the end of its output.
     """
     log, answer = Path(work, "log.txt"), Path(work, "answer.json")
-    with log.open("wb") as output:
+    with log.open("w", encoding="utf-8") as output:
         code = run_module("weights.parity", work, backend, output)
     if code or not answer.exists():
         said = log.read_text("utf-8", "replace").strip()

@@ -106,7 +106,10 @@ def run_process(task: dict[str, Any], log: Path) -> dict[str, Any]:
         task: Argument of `contact.checks.check`.
         log: File for the output of the process.
     """
-    with tempfile.TemporaryDirectory() as work, log.open("wb") as output:
+    with (
+        tempfile.TemporaryDirectory() as work,
+        log.open("w", encoding="utf-8") as output,
+    ):
         Path(work, "task.json").write_text(json.dumps(task), "utf-8")
         backend = keras.backend.backend()
         code = run_module("weights.contact.checks", work, backend, output)
