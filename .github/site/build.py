@@ -1,6 +1,6 @@
 """Builds the documentation site: `python .github/site/build.py OUT [--execute]`.
 
-`--execute` runs the notebooks and keeps what their cells show, in about ten minutes.
+`--execute` runs the notebooks and keeps what their cells show, in about 20 minutes.
 Sphinx reads a copy of the Markdown pages, in which README.md is the index and
 `.github/` is left out of the paths, and the pages of the reference.
 """
